@@ -1,6 +1,6 @@
 //! `bench`: measurements. Nothing fails here; numbers that are promised in GUARANTEES.md have tests.
 //!
-//! `local` runs the benchmark of the embedded library, `files` one of large files, `views` one of views, screens and observers.
+//! `local` runs the benchmark of the embedded library, `files` one of large files, `forward` one of forwarded ports, `views` one of views, screens and observers.
 //! `wire` compares our server with others by xbench, a separate program that speaks the protocol and shares no code with ours.
 
 use std::ffi::OsString;
@@ -23,6 +23,8 @@ pub(crate) enum Benchmark {
     },
     /// Echoes beside a large file on the same connection (CODEX_BIN: Codex, to be compared with)
     Files,
+    /// A forwarded port beside a bare socket, and the echo of a process beside a forwarded flood
+    Forward,
     /// Views of a long log beside `rg`, the screen of a long recording beside the bare engine, and observers of a flood
     Views {
         /// Only these: grep, screens, observers
@@ -43,6 +45,7 @@ pub(crate) fn run(workspace: &Workspace, benchmark: Benchmark) -> Result<()> {
     match benchmark {
         Benchmark::Local { arguments } => local(workspace, &arguments),
         Benchmark::Files => files(workspace),
+        Benchmark::Forward => forward(workspace),
         Benchmark::Views { only } => views(workspace, &only),
         Benchmark::Wire { work, reps } => wire(workspace, work.as_deref(), reps),
     }
@@ -57,6 +60,11 @@ fn local(workspace: &Workspace, arguments: &[String]) -> Result<()> {
 fn files(workspace: &Workspace) -> Result<()> {
     run_visible(&mut workspace.cargo(&["build", "--release", "-p", "exec-server-cli"]))?;
     run_visible(&mut workspace.cargo(&["bench", "-p", "exec-testkit", "--bench", "files"]))
+}
+
+fn forward(workspace: &Workspace) -> Result<()> {
+    run_visible(&mut workspace.cargo(&["build", "--release", "-p", "exec-server-cli"]))?;
+    run_visible(&mut workspace.cargo(&["bench", "-p", "exec-testkit", "--bench", "forward"]))
 }
 
 fn views(workspace: &Workspace, only: &[String]) -> Result<()> {

@@ -13,8 +13,10 @@ mod setup;
 mod soak;
 mod source;
 mod tidy;
+mod wheel;
 mod workspace;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -69,8 +71,21 @@ enum Subcommand {
     Examples,
     /// Check licences, sources and advisories of all dependencies with cargo-deny; not part of `ci`
     Audit,
-    /// Build the release binary and print its size and digest
-    Dist,
+    /// Build everything that is shipped: a portable binary, archives, packages, an image and their digests
+    Dist {
+        /// Also build again elsewhere and compare, and install and run everything in roots without a compiler; takes long
+        #[arg(long)]
+        check: bool,
+    },
+    /// Build the Python package with the server's binary in it
+    Wheel {
+        /// The binary to put in; that of the release profile if it is not said
+        #[arg(long)]
+        binary: Option<PathBuf>,
+        /// Without optimisation, to try how it installs
+        #[arg(long)]
+        debug: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -95,7 +110,8 @@ fn run(subcommand: Subcommand, workspace: &Workspace) -> anyhow::Result<()> {
         Subcommand::Fuzz { seconds, targets } => fuzz::run_targets(workspace, seconds, &targets),
         Subcommand::Examples => examples::run(workspace),
         Subcommand::Audit => audit::run(workspace),
-        Subcommand::Dist => dist::run(workspace),
+        Subcommand::Dist { check } => dist::run(workspace, check),
+        Subcommand::Wheel { binary, debug } => wheel::run(workspace, binary, debug),
     }
 }
 

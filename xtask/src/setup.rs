@@ -34,6 +34,12 @@ const PROGRAMS: &[DebianProgram] = &[
     ("tmux", &["tmux"]),
     ("bwrap", &["bubblewrap"]),
     ("socat", &["socat"]),
+    ("curl", &["curl"]),
+    ("python3", &["python3", "python3-venv"]),
+    ("sshd", &["openssh-server"]),
+    // Login shells that read a command line differently.
+    ("fish", &["fish"]),
+    ("tcsh", &["tcsh"]),
     ("chromium", &["chromium"]),
     ("npm", &["nodejs", "npm"]),
     // Builds libFuzzer, for `cargo xtask fuzz`.

@@ -23,6 +23,8 @@ pub(crate) struct Workspace {
 #[derive(Clone, Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) repository: Option<String>,
     pub(crate) manifest_path: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) targets: Vec<Target>,

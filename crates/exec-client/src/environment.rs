@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use exec_env::{Environment, Files, Http, MachineInfo, Processes};
+use exec_env::{Environment, Files, Http, MachineInfo, Processes, Streams};
 use exec_transport::{ConnectOptions, Target};
 use exec_wire::environment::{EnvironmentInfo, InfoParams};
 
@@ -19,11 +19,12 @@ use crate::error::CallError;
 use crate::files::RemoteFiles;
 use crate::http::RemoteHttp;
 use crate::inbox::{Inbox, InboxLimits};
-use crate::limits::{CALL_DEADLINE, INITIALIZE_TIMEOUT, INTRODUCTION_BYTES};
+use crate::limits::{CALL_DEADLINE, INITIALIZE_TIMEOUT, INTRODUCTION_BYTES, LONGEST_RECONNECT};
 use crate::link::driver::{Driver, InitializeOptions};
 use crate::link::{Link, LinkMetrics, LinkShared, LinkState};
 use crate::processes::RemoteProcesses;
 use crate::session::{LossKind, Session, SessionLoss, SessionTimeouts, random_seed};
+use crate::streams::RemoteStreams;
 
 /// How to connect, and what to do when the connection breaks.
 #[derive(Debug, Clone)]
@@ -112,6 +113,7 @@ pub struct RemoteEnvironment {
     processes: RemoteProcesses,
     files: Arc<RemoteFiles>,
     http: RemoteHttp,
+    streams: RemoteStreams,
     info: MachineInfo,
     link: Link,
     driver: JoinHandle<()>,
@@ -126,7 +128,7 @@ impl RemoteEnvironment {
         let link = Link::new(Arc::clone(&shared));
         let link = options.environment.as_deref().map(|id| link.for_environment(id)).unwrap_or(link);
         let timeouts = SessionTimeouts {
-            give_up: options.give_up.unwrap_or_else(|| dial.give_up()),
+            give_up: options.give_up.unwrap_or_else(|| dial.give_up()).min(LONGEST_RECONNECT),
             initialize: options.initialize_timeout,
         };
         let seed = options.seed.unwrap_or_else(random_seed);
@@ -151,6 +153,7 @@ impl RemoteEnvironment {
             processes: RemoteProcesses::new(link.clone()),
             files: Arc::new(RemoteFiles::new(link.clone())),
             http: RemoteHttp::new(link.clone()),
+            streams: RemoteStreams::new(link.clone()),
             info,
             link,
             driver,
@@ -165,7 +168,8 @@ impl RemoteEnvironment {
         Ok(GatewayEnvironment {
             processes: RemoteProcesses::new(link.clone()),
             files: Arc::new(RemoteFiles::new(link.clone())),
-            http: RemoteHttp::new(link),
+            http: RemoteHttp::new(link.clone()),
+            streams: RemoteStreams::new(link),
             info,
             _gateway: Arc::clone(self),
         })
@@ -212,6 +216,12 @@ impl RemoteEnvironment {
                 if let Err(CallError::Refused { .. }) = closed {
                     return self.processes.terminate_all().await;
                 }
+                // The connection broke behind the close, and the server that we found again knows no such session: it is ended.
+                let is_gone =
+                    |state: &LinkState| matches!(state, LinkState::Lost(loss) if loss.kind == LossKind::UnknownSession);
+                if closed.is_err() && is_gone(&self.link.states().borrow()) {
+                    return Ok(());
+                }
                 closed.map(drop)
             }
             Some(_) => self.processes.terminate_all().await,
@@ -238,6 +248,10 @@ impl Environment for RemoteEnvironment {
         &self.http
     }
 
+    fn streams(&self) -> &dyn Streams {
+        &self.streams
+    }
+
     fn info(&self) -> &MachineInfo {
         &self.info
     }
@@ -249,6 +263,7 @@ pub struct GatewayEnvironment {
     processes: RemoteProcesses,
     files: Arc<RemoteFiles>,
     http: RemoteHttp,
+    streams: RemoteStreams,
     info: MachineInfo,
     /// The connection ends with it.
     _gateway: Arc<RemoteEnvironment>,
@@ -269,6 +284,10 @@ impl Environment for GatewayEnvironment {
 
     fn http(&self) -> &dyn Http {
         &self.http
+    }
+
+    fn streams(&self) -> &dyn Streams {
+        &self.streams
     }
 
     fn info(&self) -> &MachineInfo {

@@ -1,7 +1,8 @@
 //! Which environments are configured: by `environments.toml`, by a URL in a variable, or this machine alone.
 //!
-//! The file is `$EXEC_SERVER_HOME/environments.toml`, else `$CODEX_HOME/environments.toml`, else the one in `~/.codex`. If
-//! it exists, it alone counts. Otherwise `EXEC_SERVER_URL`, else `CODEX_EXEC_SERVER_URL`: unset or blank means this
+//! The file is `environments.toml` in `$EXEC_SERVER_HOME`. If that is not set, it is the one in `~/.config/exec-server`, and
+//! what the file in Codex's folder (`$CODEX_HOME` or `~/.codex`) has beside it. If there is a file, variables do not count.
+//! Otherwise `EXEC_SERVER_URL`, else `CODEX_EXEC_SERVER_URL`: unset or blank means this
 //! machine, `none` means no environment at all, anything else is the one environment `remote`. A file is validated as a
 //! whole when it is read; the URL in a variable only when it is used.
 //!
@@ -9,6 +10,7 @@
 //! make the local environment is not known here: the caller knows.
 
 mod config_file;
+mod save;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,9 +20,11 @@ use std::time::Duration;
 use exec_transport::{ClientTls, ConnectOptions, ConnectUrl, Program, Target};
 use tokio::sync::OnceCell;
 
+use crate::bootstrap::{BootstrapDial, BootstrapOptions, Place};
 use crate::environment::{ConnectFailure, Options, RemoteEnvironment};
 
 pub use config_file::{ConfigFileError, ConfigProblem};
+pub use save::{SaveError, SavedEnvironment, save, save_to};
 
 /// The id of this machine.
 pub const LOCAL: &str = "local";
@@ -36,6 +40,8 @@ pub const FILE_NAME: &str = "environments.toml";
 pub struct Environments {
     environments: Vec<ConfiguredEnvironment>,
     default: Option<String>,
+    /// Whether the file says which is the default, rather than leaving it at that.
+    names_default: bool,
     source: ConfigurationSource,
 }
 
@@ -44,6 +50,8 @@ pub struct Environments {
 pub enum ConfigurationSource {
     /// A configuration file.
     File(PathBuf),
+    /// Our own, and Codex's.
+    Files(PathBuf, PathBuf),
     /// A variable with a URL, or with `none`.
     Variable(&'static str),
     /// Nothing is configured, so there is this machine only.
@@ -54,6 +62,7 @@ impl std::fmt::Display for ConfigurationSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
+            Self::Files(own, codex) => write!(f, "{} and {}", own.display(), codex.display()),
             Self::Variable(name) => f.write_str(name),
             Self::BuiltIn => f.write_str("built in"),
         }
@@ -87,18 +96,24 @@ pub struct RemoteServer {
     pub connect_timeout: Option<Duration>,
     /// How long `initialize` may stay unanswered; the default of [`Options`] if `None`.
     pub initialize_timeout: Option<Duration>,
+    /// How long a broken connection is looked for; the default of [`Options`] if `None`, which wins if it has one.
+    pub reconnect_timeout: Option<Duration>,
+    /// The variable with the token, if the endpoint has none of its own.
+    pub token_variable: Option<String>,
     /// Skills that the environment must have. They are not interpreted here, only kept for callers that know skills.
     pub required_skills: Vec<String>,
     /// Whom to trust over `wss://`; what the machine trusts if `None`. No key of the file says it, because Codex, which
     /// reads the same file, refuses keys that it does not know.
     pub tls: Option<ClientTls>,
+    /// How `ssh://`, `docker://`, `podman://` and `kubectl://` are gone about.
+    pub bootstrap: BootstrapOptions,
     environment: OnceCell<Arc<RemoteEnvironment>>,
 }
 
 /// How to connect to a server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A server that listens.
+    /// A server that listens, or a machine that it is brought to: `ssh://HOST`, `docker://NAME` and their like.
     Url {
         /// As it was configured, not yet parsed.
         url: String,
@@ -137,9 +152,14 @@ impl Environments {
 
     /// The same with these variables instead of the process's own.
     pub fn from_variables(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, ConfigFileError> {
-        if let Some(home) = home(variable)
-            && let Some(environments) = Self::read(&home.join(FILE_NAME))?
-        {
+        let mut from_files: Option<Self> = None;
+        for folder in configuration_folders(variable) {
+            from_files = match (from_files, Self::read(&folder.join(FILE_NAME))?) {
+                (Some(own), Some(codex)) => Some(own.and(codex)),
+                (one, other) => one.or(other),
+            };
+        }
+        if let Some(environments) = from_files {
             return Ok(environments);
         }
         let name = ["EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL"].into_iter().find(|name| variable(name).is_some());
@@ -155,7 +175,22 @@ impl Environments {
         };
         let default = environment.as_ref().map(|(id, _)| (*id).to_owned());
         let environments = environment.into_iter().map(|(id, kind)| ConfiguredEnvironment { id: id.to_owned(), kind });
-        Ok(Self { environments: environments.collect(), default, source })
+        Ok(Self { environments: environments.collect(), default, names_default: false, source })
+    }
+
+    /// These, and those of another file that have other ids. This file decides whether this machine is among them.
+    fn and(mut self, other: Self) -> Self {
+        let more = other.environments.into_iter().filter(|one| one.id != LOCAL && self.get(&one.id).is_err());
+        let more: Vec<ConfiguredEnvironment> = more.collect();
+        self.environments.extend(more);
+        let is_there = |id: &String| self.get(id).is_ok();
+        if !self.names_default && other.names_default && other.default.as_ref().is_none_or(is_there) {
+            self.default = other.default;
+        }
+        if let (ConfigurationSource::File(own), ConfigurationSource::File(codex)) = (&self.source, other.source) {
+            self.source = ConfigurationSource::Files(own.clone(), codex);
+        }
+        self
     }
 
     /// The environments that a file configures; `None` if it does not exist.
@@ -208,8 +243,11 @@ impl RemoteServer {
             endpoint,
             connect_timeout: None,
             initialize_timeout: None,
+            reconnect_timeout: None,
+            token_variable: None,
             required_skills: Vec::new(),
             tls: None,
+            bootstrap: BootstrapOptions::default(),
             environment: OnceCell::new(),
         }
     }
@@ -230,15 +268,42 @@ impl RemoteServer {
         if let Some(timeout) = self.initialize_timeout {
             options.initialize_timeout = timeout;
         }
+        options.give_up = options.give_up.or(self.reconnect_timeout);
         let target = match &self.endpoint {
             Endpoint::Program(program) => Target::Program(program.clone()),
+            Endpoint::Url { url, .. } if Place::is_meant_by(url) => {
+                let place = url.parse::<Place>();
+                let place = place.map_err(|error| ConnectFailure::Unreachable { why: error.to_string() })?;
+                let dial = BootstrapDial::new(place, self.bootstrap.clone());
+                return RemoteEnvironment::open(Arc::new(dial), options).await;
+            }
             Endpoint::Url { url, bearer_token } => {
-                transport.bearer_token.clone_from(bearer_token);
+                transport.bearer_token = match (bearer_token, &self.token_variable) {
+                    (Some(token), _) => Some(token.clone()),
+                    (None, Some(name)) => Some(token_of_variable(name)?),
+                    (None, None) => None,
+                };
                 let url = url.parse::<ConnectUrl>();
                 Target::Url(url.map_err(|error| ConnectFailure::Unreachable { why: error.to_string() })?)
             }
         };
         crate::environment::connect(target, transport, options).await
+    }
+}
+
+/// A token that is missing is told here and not by the server, which could say no more than 401.
+fn token_of_variable(name: &str) -> Result<String, ConnectFailure> {
+    let token = std::env::var(name).ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+    let is_header = |token: &String| token.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    token.filter(is_header).ok_or_else(|| ConnectFailure::Refused {
+        why: format!("the variable {name} has no token, and auth_bearer_token_env of {FILE_NAME} names it: set it"),
+    })
+}
+
+impl Endpoint {
+    /// Whether the server is brought there by us, and started for the account.
+    pub fn is_bootstrapped(&self) -> bool {
+        matches!(self, Self::Url { url, .. } if Place::is_meant_by(url))
     }
 }
 
@@ -249,8 +314,21 @@ fn trusted_uids() -> Vec<u32> {
     variables.iter().flat_map(|uids| uids.split(',')).filter_map(|uid| uid.trim().parse().ok()).collect()
 }
 
-/// The directory of the configuration file.
-fn home(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+/// Where the configuration file is looked for, in this order. Somebody who sets our variable means that folder alone.
+fn configuration_folders(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set("EXEC_SERVER_HOME").or_else(|| set("CODEX_HOME")).or_else(|| set("HOME").map(|home| home.join(".codex")))
+    let in_home = |folder: &str| set("HOME").map(|home| home.join(folder));
+    if let Some(own) = set("EXEC_SERVER_HOME") {
+        return vec![own];
+    }
+    let own = set("XDG_CONFIG_HOME").or_else(|| in_home(".config")).map(|config| config.join("exec-server"));
+    let codex = set("CODEX_HOME").or_else(|| in_home(".codex"));
+    own.into_iter().chain(codex).collect()
+}
+
+/// The configuration file that a new environment is written to: the one that is read, unless it is Codex's, which refuses
+/// keys of ours.
+pub fn own_configuration_file(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let folder = configuration_folders(variable).into_iter().next()?;
+    Some(folder.join(FILE_NAME))
 }

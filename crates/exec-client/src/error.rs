@@ -11,6 +11,7 @@ use exec_core::{Command, ProcessId};
 use exec_env::files::{FileError, FileReason, FileVerb};
 use exec_env::http::HttpError;
 use exec_env::process::{ProcessReason, SpawnFailure, SpawnStep, Unreachable};
+use exec_env::streams::StreamReason;
 use exec_wire::error::{code, kind};
 use exec_wire::{ErrorData, Method, RpcError};
 
@@ -263,6 +264,23 @@ fn http_reason_of_text(refusal: &RpcError) -> HttpError {
         Some(why) if why == NO_TIME_LEFT => HttpError::NoTimeLeft,
         Some(why) => HttpError::Failed { why, causes: String::new() },
         None => HttpError::Failed { why: refusal.message.clone(), causes: String::new() },
+    }
+}
+
+pub(crate) fn stream_reason(error: CallError) -> StreamReason {
+    let data = error.refusal().and_then(|refusal| refusal.data.as_deref().map(|data| (data, &refusal.message)));
+    let known = data.and_then(|(data, message)| match data.kind.as_str() {
+        kind::FORBIDDEN => {
+            Some(StreamReason::Forbidden { rule: data.rule.clone().unwrap_or_default(), why: message.clone() })
+        }
+        kind::BUSY => Some(StreamReason::TooMany { why: message.clone() }),
+        name => StreamReason::from_name(name, data.errno, data.detail.as_deref().unwrap_or(message)),
+    });
+    match (known, error) {
+        (Some(known), _) => known,
+        (None, CallError::Lost { why }) => StreamReason::Lost { why },
+        (None, CallError::Refused { error, .. }) => StreamReason::Unreachable(Unreachable { why: error.message }),
+        (None, error) => StreamReason::Unreachable(error.into()),
     }
 }
 

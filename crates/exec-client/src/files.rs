@@ -21,15 +21,17 @@ use bytes::{Bytes, BytesMut};
 use exec_core::sandbox::{FileCeiling, FilePolicy, SandboxPolicy};
 use exec_env::files::tree::CopyProgress;
 use exec_env::files::{
-    ChangeAction, ChangeSet, ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage,
-    ExpectedFile, FileChange, FileError, FileFuture, FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches,
-    GlobQuery, HashAlgorithm, LinkPolicy, Metadata, MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions,
-    SearchQuery, SearchResults, WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions, limits,
+    AttributeChanges, Attributes, ChangeAction, ChangeSet, ChangeStream, Copied, CopyOptions, CreateDirectoryOptions,
+    DirectoryEntry, DirectoryPage, ExpectedFile, FileChange, FileError, FileFuture, FileHash, FileReason, FileTimes,
+    FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy, Metadata, MissingPathWatch, OpenFile, OpenMode,
+    RemoveOptions, RenameOptions, SearchQuery, SearchResults, WalkListing, WalkOptions, WalkPage, WalkPosition,
+    WatchOptions, WriteOptions, limits,
 };
 use exec_wire::base64::Base64;
 use exec_wire::fs as wire;
 use exec_wire::path_uri::RelativePath;
 use exec_wire::sandbox::SandboxContext;
+use exec_wire::text::OsText;
 use exec_wire::{Call, Extension, Method, NotificationMethod, PathUri, RetryPolicy};
 use tokio::sync::mpsc;
 
@@ -176,7 +178,7 @@ impl Operation<'_> {
 
 /// Makes a call that nobody waits for, for example when a handle is dropped. The task ends by itself: with the answer, with
 /// the link, or at the call's deadline.
-fn send_detached<C: Call + Sync>(link: &Link, params: C) {
+pub(crate) fn send_detached<C: Call + Sync>(link: &Link, params: C) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         let link = link.clone();
         drop(runtime.spawn(async move { link.call(params).await.map(drop) }));
@@ -515,6 +517,43 @@ impl Files for RemoteFiles {
             let path = operation.uri()?;
             let params =
                 wire::SetTimesParams { path, accessed_ns, modified_ns, follow_symlinks, sandbox: operation.sandbox()? };
+            operation.call(&params).await.map(drop)
+        })
+    }
+
+    fn attributes<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Attributes> {
+        Box::pin(async move {
+            let operation = self.operation(FileVerb::Attributes, path);
+            operation.require(Method::FsGetAttributes)?;
+            let params = wire::GetAttributesParams {
+                path: operation.uri()?,
+                follow_symlinks: follow_symlinks(links),
+                sandbox: operation.sandbox()?,
+            };
+            let found = operation.call(&params).await?;
+            Ok(found.attributes.into_iter().map(|found| (found.name.0, found.data_base64.0)).collect())
+        })
+    }
+
+    fn set_attributes<'a>(
+        &'a self,
+        path: &'a Path,
+        attributes: AttributeChanges,
+        links: LinkPolicy,
+    ) -> FileFuture<'a, ()> {
+        Box::pin(async move {
+            let operation = self.operation(FileVerb::SetAttributes, path);
+            operation.require(Method::FsSetAttributes)?;
+            let change = |(name, value): (OsString, Option<Bytes>)| wire::AttributeChange {
+                name: OsText(name),
+                data_base64: value.map(Into::into),
+            };
+            let params = wire::SetAttributesParams {
+                path: operation.uri()?,
+                attributes: attributes.into_iter().map(change).collect(),
+                follow_symlinks: follow_symlinks(links),
+                sandbox: operation.sandbox()?,
+            };
             operation.call(&params).await.map(drop)
         })
     }

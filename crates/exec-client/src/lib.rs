@@ -9,11 +9,13 @@
 //! processes      the verbs on processes as calls; followers; waiting
 //! files          the verbs on files as calls; open files that outlive connections; streams
 //! http           HTTP requests made by the server
+//! streams        connections made and accepted by the server; they outlive ours
 //! convert        values of the domain to values of the wire and back
 //! error          what a refusal means for each verb; the only file that knows error codes
 //! link           calls and answers over connections that break; the driver task and the writer task
 //! session        rules: when to dial, resume, back off, give up              (pure)
 //! dial           how a connection is made
+//! bootstrap      the same where no server runs yet: ssh, docker, podman, kubectl
 //! inbox, page    rules: what was pushed, what must be fetched, in order      (pure)
 //! process_cache  what is remembered of each process beside its log
 //! limits         every bound, with its unit and its reason
@@ -22,10 +24,11 @@
 //! Contract: a remote process behaves as a local one does, but for time. A break of the connection only costs time, as
 //! long as the session can be resumed; when it cannot, everything of the session fails with a text that says why.
 //!
-//! Deliberately absent: starting servers, local environments, tables and spinners.
+//! Deliberately absent: starting servers on this machine, local environments, tables and spinners.
 
 #![warn(missing_docs)]
 
+pub mod bootstrap;
 mod convert;
 mod dial;
 mod drive;
@@ -41,6 +44,7 @@ pub mod page;
 mod process_cache;
 mod processes;
 pub mod session;
+mod streams;
 
 pub use dial::{Dial, TargetDial};
 pub use drive::{AttachedClient, Attendance, DriveStatus, Role};

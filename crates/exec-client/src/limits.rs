@@ -21,6 +21,46 @@ pub const GIVE_UP_NETWORK: Duration = Duration::from_secs(25);
 /// The same for a program over stdio. Its server ended with its connection, so only a durable session can be resumed.
 pub const GIVE_UP_PROGRAM: Duration = Duration::from_secs(5);
 
+/// The longest that anybody may ask for; for ever, as far as a clock can count it.
+pub const LONGEST_RECONNECT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The same for a server that a program such as ssh leads to. It outlives its connections, so nothing is lost by waiting: a
+/// network that is away for an evening comes back. Time that a machine sleeps is not counted.
+pub const GIVE_UP_BOOTSTRAP: Duration = Duration::from_secs(12 * 3600);
+
+/// How long each step of the way in may take: logging in, hashing the binary there, starting the server. A server gets
+/// 20 seconds of it.
+pub const BOOTSTRAP_STEP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long the rest of the binary may be on its way after we have written the last of it: ssh and the kernels hold some
+/// megabytes, which are minutes on a slow line.
+pub const UPLOAD_DRAIN_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Attempts in a row that may fail before the next ones wait longer: somebody who guards that machine counts logins that fail.
+pub const BOOTSTRAP_QUICK_FAILURES: u32 = 8;
+
+/// How long they wait then, beside the delay between attempts.
+pub const BOOTSTRAP_SLOW_RETRY: Duration = Duration::from_secs(15);
+
+/// How long logging in may take while ssh may ask a person for a password.
+pub const BOOTSTRAP_ASK_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// How long ssh tries to reach the host, in seconds.
+pub const BOOTSTRAP_CONNECT_SECONDS: u32 = 15;
+
+/// A connection of ssh's that is silent for [`SSH_ALIVE_COUNT`] times so many seconds is dead. Few, so that a laptop that
+/// wakes up looks for a new one soon.
+pub const SSH_ALIVE_SECONDS: u32 = 5;
+
+/// See [`SSH_ALIVE_SECONDS`].
+pub const SSH_ALIVE_COUNT: u32 = 3;
+
+/// What a login shell may print before our command runs: a greeting has a page or two.
+pub const BOOTSTRAP_JUNK_BYTES: usize = 64 << 10;
+
+/// How much of the binary is sent at once. Small enough that progress is seen on a slow line.
+pub const UPLOAD_PIECE_BYTES: usize = 64 << 10;
+
 /// The delay after the first failed attempt; it doubles from there.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 
@@ -36,8 +76,9 @@ pub const QUICK_REDIALS: usize = 100;
 pub const QUICK_REDIAL_TIME: Duration = Duration::from_secs(2);
 
 /// How often a call is sent again because its connection broke; one that waits for something has no such bound. A call
-/// whose answer breaks every connection fails then.
-pub const CALL_RESENDS: u32 = 20;
+/// whose answer breaks every connection fails then. A call among three hundred others, over a transport that cuts every few
+/// messages, was once unlucky twenty times.
+pub const CALL_RESENDS: u32 = 40;
 
 /// What a server may say about itself when it accepts us. It is kept for as long as the session lives.
 pub const INTRODUCTION_BYTES: usize = 1 << 20;
@@ -118,3 +159,20 @@ pub const NOTIFICATION_QUEUE: usize = 1024;
 
 /// What these may take together, as they came. The largest message fits, so that whoever keeps up gets everything.
 pub const NOTIFICATION_BYTES: usize = exec_wire::limits::MESSAGE_BYTES;
+
+/// A stream or a listener may wait for ever for its far end. The transport notices a dead connection much earlier.
+pub const STREAM_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Chunks that are asked for at once of a stream that is idle: the second is asked for before the first is there, so that
+/// what follows a first byte does not wait for a round trip.
+pub const STREAM_IDLE_READS: usize = 2;
+
+/// Chunks that are asked for at once of all streams that are busy; half of [`CALLS`], so that others find their place. Each
+/// stream has at least [`STREAM_IDLE_READS`].
+pub const STREAM_READS: usize = CALLS / 2;
+
+/// Writes to one stream that wait for the task that sends them; beyond, the writer waits.
+pub const STREAM_QUEUE: usize = 2;
+
+/// How long what was written to a stream may take to be accepted after the stream was dropped.
+pub const STREAM_LINGER: Duration = Duration::from_secs(30);

@@ -80,6 +80,8 @@ pub enum LinkState {
     Reconnecting {
         /// The number of the attempt, from 1.
         attempt: u32,
+        /// When we stop trying, and the session is lost to us.
+        give_up_at: Instant,
     },
     /// The session is lost. The next call opens another.
     Lost(SessionLoss),
@@ -285,8 +287,9 @@ fn decode<C: Call>(result: RawResult) -> Result<C::Result, CallError> {
     let unreadable = |reason: &str| CallError::Undecodable { method: C::METHOD, reason: reason.to_owned() };
     match result {
         RawResult::Json(json) => json.decode().map_err(|error| unreadable(error.reason())),
-        RawResult::Block { bytes, eof } => C::result_from_block(bytes, eof)
-            .ok_or_else(|| unreadable("a file block is the answer to fs/readBlock only")),
+        RawResult::Block { bytes, eof } => {
+            C::result_from_block(bytes, eof).ok_or_else(|| unreadable("a binary frame is no answer to this method"))
+        }
     }
 }
 

@@ -308,6 +308,16 @@ impl Session {
         }
     }
 
+    /// When the series of attempts that is under way ends, if one is.
+    pub fn give_up_at(&self) -> Option<Instant> {
+        match &self.state {
+            State::Dialing(attempt) | State::Initializing { attempt, .. } | State::BackingOff { attempt, .. } => {
+                attempt.give_up_at
+            }
+            _ => None,
+        }
+    }
+
     /// How often the session was resumed.
     pub fn reconnects(&self) -> u64 {
         self.reconnects

@@ -30,7 +30,7 @@ use exec_core::sandbox::{FileCeiling, SandboxPolicy};
 pub use change_set::{ChangeAction, ChangeSet, FileChange};
 pub use content::{ContentHash, ExpectedFile, FileBlock, OpenMode, WriteOptions};
 pub use error::{FileError, FileReason, FileVerb, WatchLimit};
-pub use metadata::{DirectoryEntry, DirectoryPage, FileKind, FileTimes, Metadata};
+pub use metadata::{AttributeChanges, Attributes, DirectoryEntry, DirectoryPage, FileKind, FileTimes, Metadata};
 pub use search::{FileLines, Pattern, SearchItem, SearchLine, SearchQuery, SearchResults, SearchSummary};
 pub use tree::{
     Copied, CopyOptions, CreateDirectoryOptions, GlobMatches, GlobQuery, RemoveOptions, RenameOptions, WalkEntry,
@@ -112,6 +112,19 @@ pub trait Files: Send + Sync {
 
     /// Sets the times of the last access and of the last modification.
     fn set_times<'a>(&'a self, path: &'a Path, times: FileTimes, links: LinkPolicy) -> FileFuture<'a, ()>;
+
+    /// The extended attributes of the namespace `user`, without that word and its dot: at most
+    /// [`limits::ATTRIBUTE_BYTES`], names included. A file system that has none is `EOPNOTSUPP`.
+    fn attributes<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Attributes>;
+
+    /// Sets extended attributes of the namespace `user`, one after the other; those without a value are removed, if they are
+    /// there.
+    fn set_attributes<'a>(
+        &'a self,
+        path: &'a Path,
+        attributes: AttributeChanges,
+        links: LinkPolicy,
+    ) -> FileFuture<'a, ()>;
 
     /// The text of a symbolic link. `links` applies to the components before the last.
     fn read_link<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, PathBuf>;

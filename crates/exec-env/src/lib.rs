@@ -7,6 +7,7 @@
 //!                │                network  who decides what the proxies of processes leave open
 //!                ├─ files()      files    read, open, write, copy, walk, watch, search ...
 //!                ├─ http()       http     requests that the machine makes
+//!                ├─ streams()    streams  connections that the machine makes and accepts
 //!                └─ info()                what the machine is
 //!
 //!   EnvironmentRegistry ── get(id)  registry  several of them, each by its id
@@ -27,6 +28,7 @@ pub mod network;
 pub mod process;
 pub mod registry;
 pub mod screen;
+pub mod streams;
 pub mod view;
 
 use std::path::PathBuf;
@@ -38,6 +40,7 @@ pub use http::Http;
 pub use network::NetworkDecider;
 pub use process::Processes;
 pub use registry::EnvironmentRegistry;
+pub use streams::Streams;
 
 /// A machine with processes and files.
 pub trait Environment: Send + Sync + 'static {
@@ -53,6 +56,9 @@ pub trait Environment: Send + Sync + 'static {
 
     /// HTTP requests that the machine makes.
     fn http(&self) -> &dyn Http;
+
+    /// Connections that the machine makes and accepts.
+    fn streams(&self) -> &dyn Streams;
 
     /// What the machine is. Known since the environment was opened, so this never waits. One that connects when it is
     /// first used says [`MachineInfo::unknown`] until then; [`EnvironmentRegistry::info`] connects.

@@ -10,6 +10,7 @@
 //!
 //! ```text
 //!   start_keeper   how an owner starts a keeper, or connects to the one that is there
+//!   passed_sockets what a service manager passes to the owner    sys/passed_sockets
 //!   private_directory    the state directory, which nobody else may touch
 //!   channel        messages with descriptors over the socket between them
 //!   protocol       which messages there are, and how they are written
@@ -39,5 +40,5 @@ mod sys;
 mod tree;
 
 pub use keeper::{KeeperConfig, OwnerExitPolicy};
-pub use sys::trial;
+pub use sys::{name_service, passed_sockets, trial};
 pub use tree::try_limits;

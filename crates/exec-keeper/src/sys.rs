@@ -3,8 +3,10 @@
 pub(crate) mod clone;
 pub(crate) mod confine;
 pub(crate) mod listener;
+pub mod name_service;
 mod own_network;
 pub(crate) mod own_process;
+pub mod passed_sockets;
 pub(crate) mod pidfd;
 pub(crate) mod shared_page;
 mod supervise;

@@ -47,10 +47,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use exec_core::sandbox::{FileCeiling, FilePolicy, SandboxPolicy};
 use exec_env::files::{
-    ChangeSet, ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, FileError,
-    FileFuture, FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy,
-    Metadata, MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions, SearchQuery, SearchResults,
-    WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions,
+    AttributeChanges, Attributes, ChangeSet, ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry,
+    DirectoryPage, FileError, FileFuture, FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery,
+    HashAlgorithm, LinkPolicy, Metadata, MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions,
+    SearchQuery, SearchResults, WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions,
 };
 
 use exec_sandbox::path_rules::{GlobCache, MachinePaths, PathRules};
@@ -360,6 +360,21 @@ impl Files for LocalFiles {
 
     fn set_times<'a>(&'a self, path: &'a Path, times: FileTimes, links: LinkPolicy) -> FileFuture<'a, ()> {
         self.short(FileVerb::SetTimes, path, move |policy, path, _| path_ops::set_times(policy, path, times, links))
+    }
+
+    fn attributes<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, Attributes> {
+        self.short(FileVerb::Attributes, path, move |policy, path, _| path_ops::attributes(policy, path, links))
+    }
+
+    fn set_attributes<'a>(
+        &'a self,
+        path: &'a Path,
+        attributes: AttributeChanges,
+        links: LinkPolicy,
+    ) -> FileFuture<'a, ()> {
+        self.short(FileVerb::SetAttributes, path, move |policy, path, _| {
+            path_ops::set_attributes(policy, path, &attributes, links)
+        })
     }
 
     fn read_link<'a>(&'a self, path: &'a Path, links: LinkPolicy) -> FileFuture<'a, PathBuf> {

@@ -16,6 +16,7 @@
 //! - [`descriptors`]: how many descriptors each of all these may open;
 //! - `view`, `screen`: what is shown of a log;
 //! - `wait`: waiting for an exit, for output, for silence or for a port;
+//! - [`streams`]: connections that the machine makes and accepts for others;
 //! - [`files`]: the machine's files; [`http`]: requests from this machine; `machine_info`: what the machine is.
 //!
 //! Features: `http` (an HTTP client) and `search` (search in contents), both on by default. Without one, its verb
@@ -44,6 +45,7 @@ mod sandbox;
 mod screen;
 mod socket_cgroup;
 mod stdin;
+pub mod streams;
 mod view;
 mod wait;
 mod write_journal;
@@ -53,7 +55,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exec_core::limits::{ORPHAN_TTL, SPOOL_BYTES, SPOOL_TOTAL_BYTES};
-use exec_env::{Environment, Files, Http, MachineInfo, Processes};
+use exec_env::{Environment, Files, Http, MachineInfo, Processes, Streams};
 use exec_keeper::private_directory;
 use exec_keeper::spool::directory::SpoolDirectory;
 use exec_keeper::start_keeper::{self, KeeperProgram, KeeperStartError};
@@ -66,6 +68,7 @@ use keeper_client::{KeeperClient, KeeperHost};
 use processes::{LocalProcesses, ProcessSettings};
 use sandbox::SandboxPlanner;
 pub use sandbox::{SandboxDiagnosis, diagnose};
+use streams::LocalStreams;
 
 /// Where the keeper runs.
 #[derive(Debug, Clone)]
@@ -172,6 +175,7 @@ pub struct LocalEnvironment {
     files: LocalFiles,
     /// Makes its client with the first request.
     http: LocalHttp,
+    streams: LocalStreams,
     info: MachineInfo,
     descriptors: DescriptorBudget,
 }
@@ -228,13 +232,14 @@ impl LocalEnvironment {
         let temp_registries = path.join(TEMP_REGISTRIES);
         let files = LocalFiles::open_on(machine_paths, Some(&temp_registries)).with_descriptors(descriptors.clone());
         let http = LocalHttp::new().with_descriptors(descriptors.clone());
-        Ok(Self { processes, files, http, info, descriptors })
+        let streams = LocalStreams::new(descriptors.clone(), processes.dialled_ports());
+        Ok(Self { processes, files, http, streams, info, descriptors })
     }
 
     /// Whether the TCP connection from `peer` to `own` was made by a sandboxed process of this environment. Such a process must
     /// not be served: it could ask for another one without a sandbox. True also where that cannot be known while there
     /// are such processes. Only those count that have the network. What came through the proxy of a process, sandboxed or
-    /// not, is not served either.
+    /// not, or through a stream, is not served either.
     pub fn is_from_a_sandbox(&self, peer: std::net::SocketAddr, own: std::net::SocketAddr) -> bool {
         self.processes.is_from_a_sandbox(peer, own)
     }
@@ -273,6 +278,10 @@ impl Environment for LocalEnvironment {
         &self.http
     }
 
+    fn streams(&self) -> &dyn Streams {
+        &self.streams
+    }
+
     fn info(&self) -> &MachineInfo {
         &self.info
     }
@@ -281,13 +290,16 @@ impl Environment for LocalEnvironment {
 /// The directory, below that of the logs, that records where temporary files are.
 const TEMP_REGISTRIES: &str = "writes";
 
-/// Where logs are kept without a state directory. The files have no names, so the directory is always empty and several
-/// environments can share it.
+/// Where logs are kept without a state directory: below `TMPDIR` if it is set, because its user knows where there is room;
+/// else below `/var/tmp`, which is on a disk where `/tmp` may be memory. The files have no names, so the directory is always
+/// empty and several environments can share it.
 ///
 /// Anybody may make something of that name in `/var/tmp` before we do. Then we keep ours at home, or below a name that
 /// nobody could know.
 fn temporary_directory() -> Result<PathBuf, KeeperStartError> {
-    let shared = if Path::new("/var/tmp").is_dir() { PathBuf::from("/var/tmp") } else { std::env::temp_dir() };
+    let named = std::env::var_os("TMPDIR").map(PathBuf::from).filter(|named| named.is_absolute() && named.is_dir());
+    let usual = || Some(PathBuf::from("/var/tmp")).filter(|usual| usual.is_dir());
+    let shared = named.or_else(usual).unwrap_or_else(std::env::temp_dir);
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     choose_temporary_directory(&shared, home.as_deref())
 }

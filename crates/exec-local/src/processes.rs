@@ -25,6 +25,7 @@ use exec_env::process::{
 use exec_env::screen::{Screen, ScreenQuery};
 use exec_env::view::{View, ViewQuery};
 use exec_env::{BoxFuture, NetworkDecider};
+use exec_keeper::passed_sockets;
 use exec_keeper::protocol::{
     KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, SignalKey, start_under_way,
 };
@@ -41,6 +42,7 @@ use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use crate::files::blocking::{BlockingPool, PoolSize};
 use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone, unanswered};
 use crate::output_mover::MoverNotification;
+use crate::proxy::dial::DialledPorts;
 use crate::proxy::{ProxyHost, ProxySockets};
 use crate::sandbox::{PlannedSandbox, SandboxPlanner};
 use crate::socket_cgroup::cgroup_of_socket;
@@ -147,6 +149,10 @@ impl LocalProcesses {
                 Err((id, errno)) => tracing::error!(%id, %errno, "a process of an earlier owner cannot be read"),
             }
         }
+    }
+
+    pub(crate) fn dialled_ports(&self) -> Arc<DialledPorts> {
+        self.table.proxies.dialled()
     }
 
     pub(crate) fn is_from_a_sandbox(&self, peer: SocketAddr, own: SocketAddr) -> bool {
@@ -589,6 +595,11 @@ fn why_not_as_another_user(confinement: &Confinement) -> Option<&'static str> {
     supervised.then_some("its sandbox needs a supervisor here, which changes files as the user of the server")
 }
 
+/// Our own, without those by which a service manager speaks to us alone.
+fn inherited_variables() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os().filter(|(name, _)| !passed_sockets::VARIABLES.iter().any(|ours| name == ours))
+}
+
 fn launch_request(
     id: &ProcessId,
     command: Command,
@@ -596,7 +607,7 @@ fn launch_request(
     sockets: &ProxySockets,
     account: Option<Account>,
 ) -> LaunchRequest {
-    let mut variables = command.environ.resolve(std::env::vars_os());
+    let mut variables = command.environ.resolve(inherited_variables());
     if let Some(account) = &account {
         // Those that were inherited tell of our own user.
         let set = command.environ.policy.as_ref().map(|policy| &policy.set);

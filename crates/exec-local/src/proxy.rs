@@ -16,7 +16,7 @@
 //! the same. Either way the keeper holds the sockets as well: if we are killed, connections wait until the next owner takes
 //! over, and nobody else accepts them.
 
-mod dial;
+pub(crate) mod dial;
 mod http;
 mod judgement;
 mod sockets;
@@ -71,6 +71,11 @@ impl ProxyHost {
 
     fn decider(&self) -> Option<Arc<dyn NetworkDecider>> {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The ports from which connections were made for others, to which streams add theirs.
+    pub(crate) fn dialled(&self) -> Arc<DialledPorts> {
+        Arc::clone(&self.dialled)
     }
 
     /// Whether a connection from `peer` to `own`, an address of this machine, was made by one of the proxies.

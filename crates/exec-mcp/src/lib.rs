@@ -21,7 +21,6 @@ mod limits;
 mod resources;
 mod server;
 mod tasks;
-mod timestamp;
 mod tools;
 
 pub use approval::Ask;

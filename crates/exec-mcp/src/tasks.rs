@@ -14,8 +14,8 @@ use rmcp::model::{CreateTaskResult, DetailedTask, GetTaskResult, JsonObject, Tas
 use serde_json::Value;
 
 use crate::limits::{RESULT_TOKENS, STATUS_TOKENS, TASK_POLL_INTERVAL};
-use crate::timestamp::rfc3339;
 use crate::tools::process::{command_result, session_of, whole_output};
+use exec_core::timestamp::rfc3339;
 
 /// The key of `tasks/update` under which input comes.
 const STDIN: &str = "stdin";

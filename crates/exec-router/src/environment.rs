@@ -13,10 +13,10 @@ use bytes::Bytes;
 use exec_core::sandbox::{FileCeiling, SandboxPolicy};
 use exec_core::{Command, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 use exec_env::files::{
-    ChangeSet, ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, FileBlock,
-    FileError, FileFuture, FileHash, FileReason, FileTimes, FileVerb, GlobMatches, GlobQuery, HashAlgorithm,
-    LinkPolicy, Metadata, MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions, SearchQuery,
-    SearchResults, WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions,
+    AttributeChanges, Attributes, ChangeSet, ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry,
+    DirectoryPage, FileBlock, FileError, FileFuture, FileHash, FileReason, FileTimes, FileVerb, GlobMatches, GlobQuery,
+    HashAlgorithm, LinkPolicy, Metadata, MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions,
+    SearchQuery, SearchResults, WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions,
 };
 use exec_env::http::{HttpError, HttpRequest, HttpResponse};
 use exec_env::process::{
@@ -24,8 +24,9 @@ use exec_env::process::{
     WaitCondition, Waited, Written,
 };
 use exec_env::screen::{Screen, ScreenQuery};
+use exec_env::streams::{Accepted, ByteStream, StreamAddress, StreamError, StreamListener, StreamReason, StreamVerb};
 use exec_env::view::{View, ViewQuery};
-use exec_env::{BoxFuture, Environment, Files, Http, MachineInfo, NetworkDecider, Processes};
+use exec_env::{BoxFuture, Environment, Files, Http, MachineInfo, NetworkDecider, Processes, Streams};
 
 use crate::server_connection::{LinkedEnvironment, ServerConnection};
 
@@ -34,6 +35,7 @@ pub(crate) struct RoutedEnvironment {
     processes: RoutedProcesses,
     files: Arc<RoutedFiles>,
     http: RoutedHttp,
+    streams: RoutedStreams,
     connection: Arc<ServerConnection>,
     /// What is said of the machine before it was reached.
     unknown: MachineInfo,
@@ -45,6 +47,7 @@ impl RoutedEnvironment {
             processes: RoutedProcesses { connection: Arc::clone(&connection) },
             files: Arc::new(RoutedFiles { connection: Arc::clone(&connection), policy: None, ceilings: Vec::new() }),
             http: RoutedHttp { connection: Arc::clone(&connection) },
+            streams: RoutedStreams { connection: Arc::clone(&connection) },
             connection,
             unknown: MachineInfo::unknown(),
         }
@@ -69,6 +72,10 @@ impl Environment for RoutedEnvironment {
         &self.http
     }
 
+    fn streams(&self) -> &dyn Streams {
+        &self.streams
+    }
+
     fn info(&self) -> &MachineInfo {
         self.connection.info.get().unwrap_or(&self.unknown)
     }
@@ -83,6 +90,76 @@ impl Http for RoutedHttp {
         Box::pin(async move {
             let environment = self.connection.connected().await?;
             self.connection.perform(&*environment, environment.http().request(request)).await?
+        })
+    }
+}
+
+struct RoutedStreams {
+    connection: Arc<ServerConnection>,
+}
+
+impl Streams for RoutedStreams {
+    fn connect(&self, to: StreamAddress) -> BoxFuture<'_, Result<Box<dyn ByteStream>, StreamError>> {
+        Box::pin(async move {
+            let away = |unreachable| StreamError::new(StreamVerb::Connect, &to, StreamReason::Unreachable(unreachable));
+            let environment = self.connection.connected().await.map_err(away)?;
+            let connecting = environment.streams().connect(to.clone());
+            let stream = self.connection.perform(&*environment, connecting).await.map_err(away)??;
+            Ok(Box::new(RoutedStream { stream, _environment: environment }) as Box<dyn ByteStream>)
+        })
+    }
+
+    fn listen(&self, at: StreamAddress) -> BoxFuture<'_, Result<Box<dyn StreamListener>, StreamError>> {
+        Box::pin(async move {
+            let away = |unreachable| StreamError::new(StreamVerb::Listen, &at, StreamReason::Unreachable(unreachable));
+            let environment = self.connection.connected().await.map_err(away)?;
+            let listening = environment.streams().listen(at.clone());
+            let listener = self.connection.perform(&*environment, listening).await.map_err(away)??;
+            Ok(Box::new(RoutedListener { listener, environment }) as Box<dyn StreamListener>)
+        })
+    }
+}
+
+/// A stream at the server. The client library finds it again after a break; it needs the connection as long as it lives.
+struct RoutedStream {
+    stream: Box<dyn ByteStream>,
+    _environment: Arc<dyn LinkedEnvironment>,
+}
+
+impl ByteStream for RoutedStream {
+    fn read(&self) -> BoxFuture<'_, Result<Bytes, StreamError>> {
+        self.stream.read()
+    }
+
+    fn write(&self, bytes: Bytes) -> BoxFuture<'_, Result<(), StreamError>> {
+        self.stream.write(bytes)
+    }
+
+    fn finish(&self) -> BoxFuture<'_, Result<(), StreamError>> {
+        self.stream.finish()
+    }
+
+    fn reset(&self) {
+        self.stream.reset();
+    }
+}
+
+/// A listener at the server.
+struct RoutedListener {
+    listener: Box<dyn StreamListener>,
+    environment: Arc<dyn LinkedEnvironment>,
+}
+
+impl StreamListener for RoutedListener {
+    fn address(&self) -> &StreamAddress {
+        self.listener.address()
+    }
+
+    fn accept(&self) -> BoxFuture<'_, Result<Accepted, StreamError>> {
+        Box::pin(async move {
+            let Accepted { stream, peer } = self.listener.accept().await?;
+            let stream = RoutedStream { stream, _environment: Arc::clone(&self.environment) };
+            Ok(Accepted { stream: Box::new(stream), peer })
         })
     }
 }
@@ -187,6 +264,8 @@ impl Files for RoutedFiles {
         Walk walk_page(root: &'a Path, options: WalkOptions, after: Option<WalkPosition>) at { root.to_owned() } -> WalkPage;
         SetPermissions set_permissions(path: &'a Path, mode: u32, links: LinkPolicy) at { path.to_owned() } -> ();
         SetTimes set_times(path: &'a Path, times: FileTimes, links: LinkPolicy) at { path.to_owned() } -> ();
+        Attributes attributes(path: &'a Path, links: LinkPolicy) at { path.to_owned() } -> Attributes;
+        SetAttributes set_attributes(path: &'a Path, attributes: AttributeChanges, links: LinkPolicy) at { path.to_owned() } -> ();
         ReadLink read_link(path: &'a Path, links: LinkPolicy) at { path.to_owned() } -> PathBuf;
         CreateSymlink create_symlink(target: &'a Path, path: &'a Path, links: LinkPolicy) at { path.to_owned() } -> ();
         Watch watch_missing(missing: &'a [PathBuf], present: Option<&'a Path>) at { missing.first().cloned().unwrap_or_default() } -> Option<Box<dyn MissingPathWatch>>;

@@ -21,7 +21,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use process::{StartAudit, record_exit};
-pub(crate) use request::{HttpAudit, RequestAudit, denial};
+pub(crate) use request::{HttpAudit, RequestAudit, denial, record_stream};
 
 /// Events that wait to be written: enough for a burst, and little memory.
 const QUEUED_EVENTS: usize = 1024;
@@ -153,6 +153,18 @@ pub enum AuditEvent {
         origin: String,
         #[serde(skip_serializing_if = "Option::is_none")]
         status: Option<u16>,
+        #[serde(flatten)]
+        outcome: Outcome,
+    },
+    /// A connection was made for the client, or the machine listens for it.
+    StreamOpened {
+        session: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        environment: Option<String>,
+        /// `net/open` or `net/listen`.
+        method: &'static str,
+        /// `localhost:3000`, or the path of a socket.
+        address: String,
         #[serde(flatten)]
         outcome: Outcome,
     },

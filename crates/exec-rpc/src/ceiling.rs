@@ -15,6 +15,7 @@ use std::sync::Arc;
 use exec_core::sandbox::{
     FileAccess, FileCeiling, FilePolicy, FileRule, NetworkPolicy, PROTECTED_NAMES, RuleTarget, SandboxPolicy,
 };
+use exec_env::streams::StreamAddress;
 use exec_transport::Grant;
 use exec_transport::token::{MethodPattern, Root, TokenScope, WeakestSandbox};
 use exec_wire::method::Method;
@@ -230,6 +231,22 @@ impl Permissions {
         }
     }
 
+    /// Whether a connection may be made to an address, or accepted there. A unix socket is a path that leads out of every
+    /// root, to whatever listens there with the server's own rights, this server included: whoever is restricted in any way
+    /// gets none.
+    pub(crate) fn allow_stream(&self, address: &StreamAddress) -> Result<(), Violation> {
+        self.allow_network()?;
+        let StreamAddress::Unix { .. } = address else { return Ok(()) };
+        let is_restricted = |ceiling: &Ceiling| ceiling.restricts_files() || ceiling.methods.is_some();
+        match self.ceilings().find(|(_, ceiling)| is_restricted(ceiling)) {
+            None => Ok(()),
+            Some((source, _)) => {
+                let why = format!("{} permits no unix sockets", source.name());
+                Err(source.violation("network", why, "use a TCP port"))
+            }
+        }
+    }
+
     /// What the token restricts a process to that is started now; `None` if to nothing.
     pub(crate) fn process_bounds(&self) -> Option<ProcessBounds> {
         let token = self.token.as_ref().filter(|token| token.restricts_files())?;
@@ -314,6 +331,26 @@ mod tests {
         let permissions = Permissions::of(Arc::new(ceiling), &Grant::Everything);
         let requested = RequestedStart { sandbox, asks_for_network: false, spool_bytes: Some(1 << 20) };
         permissions.allow_start(&requested).err().map(|violation| violation.rule)
+    }
+
+    #[test]
+    fn streams_need_the_network_and_unix_sockets_need_freedom() {
+        let tcp = StreamAddress::loopback(80);
+        let unix = StreamAddress::Unix { path: "/run/x".into() };
+        let rules = |ceiling: Ceiling| {
+            let permissions = Permissions::of(Arc::new(ceiling), &Grant::Everything);
+            [&tcp, &unix].map(|address| permissions.allow_stream(address).err().map(|violation| violation.rule))
+        };
+        let forbidden = || Some("server/network".to_owned());
+        assert_eq!(rules(Ceiling::default()), [None, None]);
+        assert_eq!(rules(Ceiling { network: false, ..Ceiling::default() }), [forbidden(), forbidden()]);
+        for restricted in [
+            Ceiling { roots: roots(&["/"], &[]), ..Ceiling::default() },
+            Ceiling { weakest_sandbox: Some(WeakestSandbox::WorkspaceWrite), ..Ceiling::default() },
+            Ceiling { methods: Some(vec!["net/*".parse().expect("a pattern")]), ..Ceiling::default() },
+        ] {
+            assert_eq!(rules(restricted), [None, forbidden()]);
+        }
     }
 
     #[test]

@@ -285,11 +285,11 @@ impl ConnectionTask {
         ControlFlow::Break(CloseReason::new(CloseReason::POLICY, "an answer came to a question nobody asked"))
     }
 
-    /// A block for a file as raw bytes. They are not copied out of the frame.
+    /// A block for a file or a stream as raw bytes. They are not copied out of the frame.
     async fn on_binary_frame(&mut self, frame: &Bytes) -> ControlFlow<CloseReason> {
-        match request_id_of_frame(frame) {
-            Ok(id) => {
-                let (method, params) = (Method::FsWriteBlock, Params::Frame(frame.clone()));
+        match request_of_frame(frame) {
+            Ok((id, method)) => {
+                let params = Params::Frame(frame.clone());
                 let (jsonrpc, frame_bytes) = (self.shared.jsonrpc(), frame.len());
                 let request = ArrivedRequest { id, method, params, jsonrpc, frame_bytes };
                 self.on_arrival(Arrival::Request(request)).await;
@@ -402,15 +402,18 @@ impl ConnectionTask {
     }
 }
 
-/// The request id of a binary frame that a client may send.
-fn request_id_of_frame(frame: &[u8]) -> Result<RequestId, String> {
-    match binary::decode(frame) {
-        Ok((FrameHeader::Write { request_id, .. }, _)) => {
-            RequestId::parse(request_id).map_err(|malformed| malformed.reason)
+/// The id and the method of a request that is a binary frame.
+fn request_of_frame(frame: &[u8]) -> Result<(RequestId, Method), String> {
+    let (request_id, method) = match binary::decode(frame) {
+        Ok((FrameHeader::Write { request_id, .. }, _)) => (request_id, Method::FsWriteBlock),
+        Ok((FrameHeader::StreamWrite { request_id, .. }, _)) => (request_id, Method::NetWrite),
+        Ok((FrameHeader::Output { .. } | FrameHeader::Block { .. }, _)) => {
+            return Err("a binary frame of a kind that only servers send".to_owned());
         }
-        Ok(_) => Err("a binary frame of a kind that only servers send".to_owned()),
-        Err(malformed) => Err(malformed.to_string()),
-    }
+        Err(malformed) => return Err(malformed.to_string()),
+    };
+    let id = RequestId::parse(request_id).map_err(|malformed| malformed.reason)?;
+    Ok((id, method))
 }
 
 /// Waits until the token of the connection has expired; for ever if it does not.

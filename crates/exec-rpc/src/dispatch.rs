@@ -282,7 +282,7 @@ async fn call_handler(
     out: &mut Vec<u8>,
 ) -> Result<ResponseDelivery, RpcError> {
     use handlers::fs::{content, search, tree, watch};
-    use handlers::{discovery, environment, http, process, session};
+    use handlers::{discovery, environment, http, net, process, session};
     let call = HandlerCall { connection, request, params, out };
     match request.method {
         Method::EnvironmentInfo => call.handle(environment::info).await,
@@ -304,6 +304,15 @@ async fn call_handler(
         Method::ProcessWait => call.handle(process::wait).await,
         Method::ProcessForget => call.handle(process::forget).await,
         Method::HttpRequest => call.handle(http::request).await,
+        Method::NetOpen => call.handle(net::open).await,
+        Method::NetRead if connection.uses_binary_frames() => call.read_binary_chunk().await,
+        Method::NetRead => call.handle(net::read).await,
+        Method::NetWrite => call.handle(net::write).await,
+        Method::NetAwaitRoom => call.handle(net::await_room).await,
+        Method::NetClose => call.handle(net::close).await,
+        Method::NetListen => call.handle(net::listen).await,
+        Method::NetAccept => call.handle(net::accept).await,
+        Method::NetUnlisten => call.handle(net::unlisten).await,
         Method::CapabilityRootsDiscover => call.handle(discovery::roots).await,
         Method::FsReadFile => call.handle(content::read_file).await,
         Method::FsWriteFile => call.handle(content::write_file).await,
@@ -324,6 +333,8 @@ async fn call_handler(
         Method::FsRename => call.handle(tree::rename).await,
         Method::FsSetPermissions => call.handle(tree::set_permissions).await,
         Method::FsSetTimes => call.handle(tree::set_times).await,
+        Method::FsGetAttributes => call.handle(tree::get_attributes).await,
+        Method::FsSetAttributes => call.handle(tree::set_attributes).await,
         Method::FsReadLink => call.handle(tree::read_link).await,
         Method::FsCreateSymlink => call.handle(tree::create_symlink).await,
         Method::FsGlob => call.handle(tree::glob).await,
@@ -374,7 +385,15 @@ impl HandlerCall<'_> {
         Ok(ResponseDelivery { then: response.then, memory: response.memory, binary: false, values })
     }
 
-    /// The one method whose result may be a binary frame. The file is read right behind the header of the frame.
+    /// A chunk of a stream as a binary frame.
+    async fn read_binary_chunk(self) -> Result<ResponseDelivery, RpcError> {
+        let Self { connection, request, params, out } = self;
+        let (context, params) = decode_and_check(connection, request, params)?;
+        handlers::net::read_binary_chunk(context, params, &request.id, out).await?;
+        Ok(ResponseDelivery { then: None, memory: None, binary: true, values: 0 })
+    }
+
+    /// A block of a file as a binary frame. The file is read right behind the header of the frame.
     async fn read_binary_block(self) -> Result<ResponseDelivery, RpcError> {
         let Self { connection, request, params, out } = self;
         let (context, params) = decode_and_check(connection, request, params)?;
@@ -393,7 +412,8 @@ fn name_environment(connection: &ConnectionShared, mut error: RpcError, environm
     error
 }
 
-/// Refuses params that do not decode, and then a request that came before the handshake was complete.
+/// Refuses params that do not decode, and then a request that came before the handshake was complete. Compiled for every
+/// method, so what is the same for all of them is in functions of its own.
 fn decode_and_check<C: Call>(
     connection: &Arc<ConnectionShared>,
     request: &RequestHead,
@@ -404,39 +424,48 @@ fn decode_and_check<C: Call>(
     }
     let environment_id = params.environment_id()?;
     let params: C = params.decode()?;
+    let session = session_of(request)?;
+    roles::check_params(connection, &session.id, &params)?;
+    Ok((request_context(connection, request, session, environment_id)?, params))
+}
+
+fn session_of(request: &RequestHead) -> Result<&Arc<Session>, RpcError> {
     let family = request.method.spec().family;
     match &request.handshake {
         HandshakeState::NotStarted => Err(RpcError::not_initialized(family)),
         HandshakeState::AwaitingInitialized => Err(RpcError::not_confirmed(family)),
-        HandshakeState::Complete(session) => {
-            let (connection, session) = (connection.clone(), session.clone());
-            roles::check_params(&connection, &session.id, &params)?;
-            if connection.drives() {
-                session.record_activity(unix_ms(SystemTime::now()));
-            }
-            let request_id = request.id.clone();
-            let is_sandboxed = Arc::default();
-            let method = request.method;
-            let named = match &environment_id {
-                Some(id) if method.behaviour().routed => Some(connection.server.environment(Some(id))?),
-                _ => None,
-            };
-            let mut context = RequestContext {
-                connection,
-                session,
-                request_id,
-                is_sandboxed,
-                is_repeated: false,
-                environment_id,
-                named,
-                carried_out_in: Arc::default(),
-            };
-            if method.behaviour().audited && context.connection.server.audit().is_some() {
-                let key = context.request_key();
-                let is_first = key.is_empty() || context.session.record_audited(format!("{} {key}", method.name()));
-                context.is_repeated = !is_first;
-            }
-            Ok((context, params))
-        }
+        HandshakeState::Complete(session) => Ok(session),
     }
+}
+
+fn request_context(
+    connection: &Arc<ConnectionShared>,
+    request: &RequestHead,
+    session: &Arc<Session>,
+    environment_id: Option<String>,
+) -> Result<RequestContext, RpcError> {
+    if connection.drives() {
+        session.record_activity(unix_ms(SystemTime::now()));
+    }
+    let method = request.method;
+    let named = match &environment_id {
+        Some(id) if method.behaviour().routed => Some(connection.server.environment(Some(id))?),
+        _ => None,
+    };
+    let mut context = RequestContext {
+        connection: connection.clone(),
+        session: session.clone(),
+        request_id: request.id.clone(),
+        is_sandboxed: Arc::default(),
+        is_repeated: false,
+        environment_id,
+        named,
+        carried_out_in: Arc::default(),
+    };
+    if method.behaviour().audited && context.connection.server.audit().is_some() {
+        let key = context.request_key();
+        let is_first = key.is_empty() || context.session.record_audited(format!("{} {key}", method.name()));
+        context.is_repeated = !is_first;
+    }
+    Ok(context)
 }

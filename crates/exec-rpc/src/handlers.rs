@@ -7,6 +7,7 @@ pub(crate) mod discovery;
 pub(crate) mod environment;
 pub(crate) mod fs;
 pub(crate) mod http;
+pub(crate) mod net;
 mod notifications;
 pub(crate) mod process;
 pub(crate) mod session;

@@ -71,6 +71,20 @@ pub const SCREEN_RUN_BYTES: usize = 128;
 /// Longest key of a streamed HTTP body, or of the reports of a copy, in bytes.
 pub const STREAM_ID_BYTES: usize = 256;
 
+/// Streams of one session, those that are being closed included. Each costs a socket, and at worst what is kept of both its
+/// directions. An idle one has two requests waiting, so that these leave half of [`WAITING_REQUESTS`] to others.
+pub const STREAMS: usize = 256;
+
+/// Listeners of one session. Each has a request waiting.
+pub const STREAM_LISTENERS: usize = 32;
+
+/// What was accepted of a stream and not written yet, in bytes: as much as is kept in the other direction.
+pub const STREAM_QUEUE_BYTES: usize =
+    exec_wire::limits::STREAM_CHUNK_BYTES * exec_wire::limits::STREAM_WINDOW_CHUNKS as usize;
+
+/// How long a stream that its client has closed may take to write what was accepted.
+pub const STREAM_LINGER: Duration = Duration::from_secs(30);
+
 /// Starts that a session remembers after their processes were forgotten, in case they are asked for again.
 pub const REMEMBERED_STARTS: usize = 1024;
 

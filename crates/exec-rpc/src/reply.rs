@@ -13,6 +13,7 @@ use exec_core::network::{BadPattern, BadProxy};
 use exec_env::files::{FileError, FileReason};
 use exec_env::http::HttpError;
 use exec_env::process::{ProcessReason, SpawnFailure};
+use exec_env::streams::{StreamError, StreamReason};
 use exec_wire::error::{ErrorData, RpcError, code, errno_text, kind};
 use exec_wire::path_uri::ForeignPath;
 use exec_wire::sandbox::BadSandbox;
@@ -419,6 +420,41 @@ pub(crate) fn body_message(error: &HttpError) -> String {
         HttpError::Body { why } => why.clone(),
         other => sentences::http_error(other),
     }
+}
+
+pub(crate) fn stream_error(error: StreamError) -> RpcError {
+    let code = match error.reason {
+        StreamReason::Lost { .. } => code::NOT_FOUND,
+        StreamReason::BadPath { .. } => code::INVALID_PARAMS,
+        StreamReason::Forbidden { .. } | StreamReason::TooMany { .. } => code::INVALID_REQUEST,
+        StreamReason::Os(_)
+        | StreamReason::UnknownHost { .. }
+        | StreamReason::Unsupported
+        | StreamReason::Unreachable(_) => code::INTERNAL,
+    };
+    let data = ErrorData { detail: error.reason.detail().map(str::to_owned), ..ErrorData::new(error.reason.name()) };
+    let data = match &error.reason {
+        StreamReason::Os(errno) => ErrorData { errno: Some(*errno), ..data },
+        StreamReason::Forbidden { rule, .. } => ErrorData { rule: Some(rule.clone()), ..data },
+        _ => data,
+    };
+    RpcError::new(code, error.to_string()).with_data(data)
+}
+
+/// `what` is a stream or a listener.
+pub(crate) fn unknown_stream(what: &str, id: &str) -> RpcError {
+    let why = format!("the server knows no {what} `{id}`: it was closed, or the server was restarted");
+    let reason = StreamReason::Lost { why: why.clone() };
+    let data = ErrorData { detail: Some(why.clone()), ..ErrorData::new(reason.name()) };
+    RpcError::new(code::NOT_FOUND, why).with_data(data)
+}
+
+/// `things` is what there are too many of.
+pub(crate) fn too_many_streams(things: &str, limit: usize) -> RpcError {
+    let why = format!("a session may have {limit} {things} at once: close some first");
+    let reason = StreamReason::TooMany { why: why.clone() };
+    let data = ErrorData { detail: Some(why.clone()), ..ErrorData::new(reason.name()) };
+    RpcError::new(code::INVALID_REQUEST, why).with_data(data)
 }
 
 pub(crate) fn too_many_roots(most: usize) -> RpcError {

@@ -162,7 +162,7 @@ pub(crate) fn entry(status: EnvironmentStatus) -> EnvironmentEntry {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use exec_env::{Environment, Files, Http, MachineInfo};
+    use exec_env::{Environment, Files, Http, MachineInfo, Streams};
 
     use super::*;
 
@@ -183,6 +183,10 @@ pub(crate) mod tests {
         }
 
         fn http(&self) -> &dyn Http {
+            unreachable!("nobody asks it")
+        }
+
+        fn streams(&self) -> &dyn Streams {
             unreachable!("nobody asks it")
         }
 

@@ -2,13 +2,14 @@
 //!
 //! Beside the session itself: [`table`], which session is attached to which connection; [`store`], sessions on disk;
 //! [`process_label`], how the processes of a session are found again; [`response_cache`], requests that must not be
-//! carried out twice; [`attendance`], who drives a session and who observes it.
+//! carried out twice; [`streams`], connections that were made for the client; [`attendance`], who drives a session and who observes it.
 
 mod attendance;
 pub(crate) mod denial;
 mod process_label;
 mod response_cache;
 mod store;
+pub(crate) mod streams;
 mod table;
 
 use std::collections::{HashMap, VecDeque};
@@ -34,6 +35,7 @@ pub(crate) use process_label::ProcessLabel;
 pub(crate) use response_cache::CacheLookup;
 use response_cache::ResponseCache;
 pub(crate) use store::SessionStore;
+use streams::SessionStreams;
 pub(crate) use table::{Attachment, ConnectionId, NoRoom, SessionOwner, SessionTable};
 
 /// A client's work on this machine.
@@ -59,6 +61,7 @@ pub(crate) struct Session {
     /// Where the processes that are being started will be.
     starting_in: Mutex<HashMap<String, NamedEnvironment>>,
     pub(crate) responses: ResponseCache,
+    pub(crate) streams: SessionStreams,
     /// The writer of the connection that the session is attached to. A start that outlives its connection needs it.
     writer: Mutex<Option<(ConnectionId, WeakWriterHandle)>>,
     /// That connection, to ask its client something.
@@ -165,6 +168,7 @@ impl Session {
             processes: Reservations::new(usize::MAX),
             starting_in: Mutex::default(),
             responses: ResponseCache::default(),
+            streams: SessionStreams::default(),
             writer: Mutex::default(),
             connection: Mutex::default(),
             attendance: Mutex::default(),
@@ -192,9 +196,10 @@ impl Session {
         *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = scope.map(Arc::from);
     }
 
-    /// From now on, every process that a start adds is ended by that start.
+    /// From now on, every process that a start adds is ended by that start, and every stream by whoever opens it.
     pub(crate) fn mark_ended(&self) {
         self.ended.store(true, Ordering::SeqCst);
+        self.streams.close_all();
     }
 
     pub(crate) fn is_ended(&self) -> bool {

@@ -65,7 +65,7 @@ impl ServedEnvironment {
         if named && let Target::Remote(remote) = target::choose(&args.target)? {
             return Ok(Self::Remote(Arc::new(remote.connect(Options::default()).await?)));
         }
-        let own = std::env::current_exe().context("cannot find our own program, which is also the keeper's")?;
+        let own = runtime::own_program().context("cannot find our own program, which is also the keeper's")?;
         let local = LocalEnvironment::open(LocalOptions {
             keeper: KeeperChoice::Process(KeeperProgram { program: own, args: vec!["keeper".into()] }),
             runtimes: workers.runtimes(),

@@ -11,10 +11,11 @@ use exec_client::{AttachedClient, LinkState, Role};
 use exec_core::{ExitStatus, Signal};
 
 use crate::args::AttachArgs;
-use crate::connection_status::LinkMonitor;
+use crate::connection_status::{LinkMonitor, RawScreen};
 use crate::detached_session::DetachedSession;
 use crate::detached_store::DetachedStore;
 use crate::interactive::formatter::OutputFormatter;
+use crate::interactive::full_screen::{FullScreen, FullScreenDetector};
 use crate::interactive::output_thread::{OutputError, OutputThread};
 use crate::interactive::signals::{self, Ownership};
 use crate::interactive::stdin_forwarder::{StdinEnd, UserInput};
@@ -32,12 +33,15 @@ pub(crate) async fn run(args: &AttachArgs) -> anyhow::Result<u8> {
         return look_on(args, session).await;
     }
     get_drive(args, &session).await?;
+    let full_screen = FullScreenDetector::default();
+    let full_screen_state = full_screen.state();
     let outcome = tokio::select! {
-        outcome = run_interactively(args, &session) => outcome,
-        driver = drive_lost(args, &session) => Err(anyhow::anyhow!(
+        outcome = run_interactively(args, &session, full_screen) => outcome,
+        driver = drive_lost(args, &session, &full_screen_state) => Err(anyhow::anyhow!(
             "{driver} has taken the drive of {0}: `exec-server attach --observe {0}` looks on", session.process.id
         )),
     };
+    full_screen_state.leave();
     let (id, tty) = (session.process.id.clone(), session.process.tty);
     let link_state = session.environment.link().states().borrow().clone();
     session.close().await;
@@ -124,7 +128,7 @@ async fn confirm(question: &str) -> anyhow::Result<bool> {
 }
 
 /// Returns with the name of whoever drives when it is no longer us. Until then it tells of those that ask for the drive.
-async fn drive_lost(args: &AttachArgs, session: &DetachedSession) -> String {
+async fn drive_lost(args: &AttachArgs, session: &DetachedSession, full_screen: &FullScreen) -> String {
     let mut attendance = session.environment.attendance();
     let mut asking = Vec::new();
     let mut has_driven = false;
@@ -136,7 +140,9 @@ async fn drive_lost(args: &AttachArgs, session: &DetachedSession) -> String {
                 return seen.driver.map_or_else(|| "another client".to_owned(), |driver| driver.client_name);
             }
             let now: Vec<AttachedClient> = seen.observers.into_iter().filter(|client| client.asks_for_drive).collect();
-            for client in now.iter().filter(|client| !args.quiet && !asking.contains(&client.id)) {
+            // A program that has the whole screen leaves no line for a note; whoever asks can take the drive, too.
+            let is_quiet = args.quiet || full_screen.is_on();
+            for client in now.iter().filter(|client| !is_quiet && !asking.contains(&client.id)) {
                 messages::print_raw_note(format_args!(
                     "{} asks for the drive: leave, and it has it",
                     client.client_name
@@ -151,7 +157,11 @@ async fn drive_lost(args: &AttachArgs, session: &DetachedSession) -> String {
 }
 
 /// Returns when the process ends or the user leaves. Our terminal is restored then.
-async fn run_interactively(args: &AttachArgs, session: &DetachedSession) -> anyhow::Result<Outcome> {
+async fn run_interactively(
+    args: &AttachArgs,
+    session: &DetachedSession,
+    full_screen: FullScreenDetector,
+) -> anyhow::Result<Outcome> {
     let DetachedSession { process, id, .. } = session;
     let takes_keys = process.tty && !args.no_stdin;
     let on_a_terminal = std::io::stdin().is_terminal();
@@ -171,7 +181,8 @@ async fn run_interactively(args: &AttachArgs, session: &DetachedSession) -> anyh
         fit_terminal_size(session).await;
     }
     let mut formatter = OutputFormatter::new(args.json, raw.is_some());
-    let link = LinkMonitor::new(session.environment.link(), process.at.to_string(), raw.is_some(), args.quiet);
+    let raw_screen = raw.is_some().then_some(RawScreen { keys: "Ctrl-C or Ctrl-\\ d leaves" });
+    let link = LinkMonitor::new(session.environment.link(), process.at.to_string(), raw_screen, args.quiet);
     let interaction = InteractiveLoop {
         processes: session.processes(),
         id,
@@ -182,6 +193,7 @@ async fn run_interactively(args: &AttachArgs, session: &DetachedSession) -> anyh
         signals: &mut signals,
         raw: raw.as_ref(),
         formatter: &mut formatter,
+        full_screen,
         link: Some(link),
     };
     interaction.run(None, output, stdin).await

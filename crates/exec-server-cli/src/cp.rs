@@ -10,14 +10,17 @@
 mod block_copy;
 mod copier;
 mod error;
+pub(crate) mod from_stdin;
 mod plan;
 mod progress;
 mod tree;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use exec_env::files::{FileKind, LinkPolicy};
 use futures_util::StreamExt;
 use tokio::signal::unix::SignalKind;
@@ -25,11 +28,13 @@ use tokio::signal::unix::SignalKind;
 use crate::args::CpArgs;
 use crate::connection_status::LinkMonitors;
 use crate::failures::Failures;
+use crate::fs::{self, with_files_at};
 use crate::location::{BarePath, FilePath, Locations};
 use crate::signal_listener::SignalListener;
 use crate::{exit_code, messages};
 use copier::{Copier, FileCopy, LinkPolicies};
 use error::CopyError;
+use from_stdin::{StdinEnd, StdinOptions};
 use plan::CopyJob;
 use progress::Progress;
 
@@ -40,6 +45,19 @@ const MEASURE_AT_ONCE: usize = 4;
 const MEASURED_DIRECTORIES: usize = 20_000;
 
 pub(crate) async fn run(args: &CpArgs) -> anyhow::Result<u8> {
+    // Not left to clap, which would want two paths on either side of an option.
+    if args.paths.len() < 2 {
+        messages::print_note("name what to copy, and where to: see `exec-server cp --help`");
+        return Ok(exit_code::USAGE_ERROR);
+    }
+    let is_stream = |path: &OsString| path == "-";
+    if args.paths.iter().any(is_stream) {
+        return match &args.paths[..] {
+            [from, to] if is_stream(from) && !is_stream(to) => copy_from_stdin(args, to).await,
+            [from, to] if is_stream(to) && !is_stream(from) => copy_to_stdout(args, from).await,
+            _ => bail!("`-` is stdin or stdout, and goes with one other path: a file of that name is written ./-"),
+        };
+    }
     let mut locations = Locations::new(&args.common.target, BarePath::Local);
     let mut sources = locations.resolve_all(&args.paths).await?;
     let target = sources.pop().context("there is nothing to copy")?;
@@ -71,6 +89,35 @@ pub(crate) async fn run(args: &CpArgs) -> anyhow::Result<u8> {
             Ok(exit_code::of_signal(number))
         }
     }
+}
+
+async fn copy_from_stdin(args: &CpArgs, to: &OsString) -> anyhow::Result<u8> {
+    let mut code = None;
+    let failed = with_files_at(&args.common, BarePath::Local, std::slice::from_ref(to), async |files, context| {
+        let started = Instant::now();
+        match from_stdin::write(&files[0], StdinOptions::default(), &mut context.links).await {
+            Ok(StdinEnd::Written { bytes }) => progress::stream_summary(args, bytes, started.elapsed()),
+            Ok(StdinEnd::Interrupted(number)) => {
+                messages::print_note("stopped: the file is as it was");
+                code = Some(exit_code::of_signal(number));
+                Ok(())
+            }
+            Err(error) => context.failures.report_outcome(&files[0], Err(error)),
+        }
+    });
+    let failed = failed.await?;
+    Ok(code.unwrap_or(failed))
+}
+
+async fn copy_to_stdout(args: &CpArgs, from: &OsString) -> anyhow::Result<u8> {
+    if args.common.json {
+        bail!("--json and `-` both want stdout: leave one of them out");
+    }
+    with_files_at(&args.common, BarePath::Local, std::slice::from_ref(from), async |files, context| {
+        let printed = fs::cat::print(&files[0], context).await;
+        context.failures.report_outcome(&files[0], printed)
+    })
+    .await
 }
 
 enum CopyEnd {

@@ -8,6 +8,7 @@ use exec_core::ProcessId;
 use exec_env::Environment;
 use exec_env::process::{ProcessInfo, Processes};
 
+use crate::args::ConnectArgs;
 use crate::detached_store::{DetachedProcess, DetachedStore, SessionLock};
 use crate::find_process;
 use crate::target::RemoteTarget;
@@ -91,7 +92,7 @@ impl DetachedSession {
         if lock.is_none() && !take_over {
             return Err(ResumeError::Busy { id: process.id });
         }
-        let remote = RemoteTarget::from_address(&process.at)?;
+        let remote = RemoteTarget::from_address(&process.at, &ConnectArgs::default())?;
         let options = Options { resume_session: Some(process.session.clone()), ..Options::default() };
         let environment = remote.try_connect(options).await;
         let environment = environment.map_err(|failure| ResumeError::of(store, &process, &remote, &failure))?;

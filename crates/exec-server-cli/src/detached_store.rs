@@ -54,10 +54,14 @@ impl DetachedStore {
     pub(crate) fn new_id(&self, program: &OsString) -> String {
         loop {
             let id = id_for_program(program, runtime::random());
-            if !self.path(&id).exists() {
+            if !self.has(&id) {
                 return id;
             }
         }
+    }
+
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.path(id).exists()
     }
 
     /// Every process, oldest first. A file that cannot be read is reported and left where it is.

@@ -34,10 +34,10 @@ pub(crate) async fn find(
     let has_target = named.environment.is_some() || named.connect.is_some();
     let no_note = match store.find(id) {
         Ok(process) if !has_target => {
-            let remote = RemoteTarget::from_address(&process.at)?;
+            let remote = RemoteTarget::from_address(&process.at, &named.connection)?;
             return Ok((process, remote));
         }
-        Ok(process) => return Ok((process, named_remote(named)?.context("a note is of a remote process")?)),
+        Ok(process) => return Ok((process, named_remote(named)?.context("no server of your account runs here")?)),
         Err(error) => error,
     };
     let Some(remote) = named_remote(named)? else { return Err(no_note) };
@@ -49,12 +49,13 @@ pub(crate) async fn find(
     Ok((process, remote))
 }
 
-/// The environment that the arguments name, or the default; `None` if that is this machine, which has no sessions.
+/// The environment that the arguments name, or the default; `None` if that is this machine, and no server of the account has
+/// been here.
 fn named_remote(named: &TargetArgs) -> anyhow::Result<Option<RemoteTarget>> {
-    Ok(match target::choose(named)? {
-        Target::Remote(remote) => Some(*remote),
-        Target::Local => None,
-    })
+    match target::choose(named)? {
+        Target::Remote(remote) => Ok(Some(*remote)),
+        Target::Local => RemoteTarget::of_this_account_if_used(),
+    }
 }
 
 /// Every server that a user may mean by "all": the one that is named, or those of the notes and of the configuration.
@@ -62,7 +63,7 @@ pub(crate) fn all_servers(store: &DetachedStore, named: &TargetArgs) -> anyhow::
     if named.environment.is_some() || named.connect.is_some() {
         return Ok(named_remote(named)?.into_iter().collect());
     }
-    let mut servers: Vec<RemoteTarget> = Vec::new();
+    let mut servers: Vec<RemoteTarget> = RemoteTarget::of_this_account_if_used()?.into_iter().collect();
     let mut add = |found: anyhow::Result<Target>| {
         if let Ok(Target::Remote(remote)) = found
             && remote.survives_disconnect()
@@ -76,7 +77,7 @@ pub(crate) fn all_servers(store: &DetachedStore, named: &TargetArgs) -> anyhow::
         add(target::by_id(&known, &environment.id, &named.connection));
     }
     for process in store.all()? {
-        add(RemoteTarget::from_address(&process.at).map(|remote| Target::Remote(Box::new(remote))));
+        add(RemoteTarget::from_address(&process.at, &named.connection).map(|remote| Target::Remote(Box::new(remote))));
     }
     Ok(servers)
 }

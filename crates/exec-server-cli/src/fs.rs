@@ -3,14 +3,16 @@
 //! Each command is a function over the `Files` of the environments that its arguments name. What they share is here: how
 //! they begin and end.
 
-mod cat;
+pub(crate) mod cat;
 mod change;
 pub(crate) mod file_info;
 mod find;
 mod grep;
+mod head;
 mod ls;
 mod stat;
 mod watch;
+mod write;
 
 use std::ffi::OsString;
 
@@ -44,15 +46,18 @@ pub(crate) async fn run(command: &FsCommand) -> anyhow::Result<u8> {
         FsCommand::Find(args) => find::find(args).await,
         FsCommand::Grep(args) => grep::grep(args).await,
         FsCommand::Watch(args) => watch::watch(args).await,
+        FsCommand::Head(args) => head::head(args).await,
+        FsCommand::Write(args) => write::write(args).await,
+        FsCommand::Chmod(args) => write::chmod(args).await,
     }
 }
 
 /// What a command prints to, and what it reports.
-struct FsContext {
+pub(crate) struct FsContext {
     json: bool,
     stdout: StdoutBuffer,
-    failures: Failures,
-    links: LinkMonitors,
+    pub(crate) failures: Failures,
+    pub(crate) links: LinkMonitors,
 }
 
 /// Resolves the paths, runs `work` on them, and ends the sessions. The exit code is 1 if a failure was reported.
@@ -61,7 +66,17 @@ async fn with_files(
     paths: &[OsString],
     work: impl AsyncFnOnce(&[FilePath], &mut FsContext) -> anyhow::Result<()>,
 ) -> anyhow::Result<u8> {
-    let mut locations = Locations::new(&args.target, BarePath::Chosen);
+    with_files_at(args, BarePath::Chosen, paths, work).await
+}
+
+/// The same for a command to which a path without an environment may mean something else.
+pub(crate) async fn with_files_at(
+    args: &CommonArgs,
+    bare: BarePath,
+    paths: &[OsString],
+    work: impl AsyncFnOnce(&[FilePath], &mut FsContext) -> anyhow::Result<()>,
+) -> anyhow::Result<u8> {
+    let mut locations = Locations::new(&args.target, bare);
     let files = locations.resolve_all(paths).await?;
     let mut context = FsContext {
         json: args.json,

@@ -14,6 +14,7 @@
 pub(crate) mod completion;
 pub(crate) mod detach_keys;
 pub(crate) mod formatter;
+pub(crate) mod full_screen;
 pub(crate) mod output_thread;
 pub(crate) mod signals;
 pub(crate) mod stdin_forwarder;
@@ -25,14 +26,17 @@ use exec_client::LinkState;
 use exec_core::limits::ATTACHED_READER_TIMEOUT;
 use exec_core::{Exit, Page, ProcessId, Seq, Signal};
 use exec_env::process::{LogFollower, ProcessError, ProcessReason, Signalled, Started, Terminated};
+use exec_env::screen::ScreenQuery;
 use exec_env::{BoxFuture, Processes};
 
 use crate::connection_status::LinkMonitor;
+use crate::screen;
 use crate::signal_listener::SignalListener;
 use crate::terminal::{self, RawTerminal};
 use completion::{Completion, CompletionStep};
 use formatter::OutputFormatter;
-use output_thread::{OutputError, OutputThread};
+use full_screen::FullScreenDetector;
+use output_thread::{OutputChunk, OutputError, OutputStream, OutputThread};
 use signals::{SignalAction, stop_ourselves};
 use stdin_forwarder::{StdinForwarder, StdinOutcome};
 
@@ -52,6 +56,7 @@ pub(crate) struct InteractiveLoop<'a> {
     pub(crate) signals: &'a mut SignalListener<SignalAction>,
     pub(crate) raw: Option<&'a RawTerminal>,
     pub(crate) formatter: &'a mut OutputFormatter,
+    pub(crate) full_screen: FullScreenDetector,
     /// `None` for a local process.
     pub(crate) link: Option<LinkMonitor>,
 }
@@ -103,11 +108,12 @@ impl<'a> InteractiveLoop<'a> {
         stdin: Option<StdinForwarder>,
     ) -> anyhow::Result<Outcome> {
         let Self { processes, id, background, .. } = self;
+        let outage = self.link.as_ref().map(LinkMonitor::outage);
         let limit = self.limit.and_then(|after| Instant::now().checked_add(after));
         let mut state = LoopState {
             follower: processes.follow(id, self.after).await.context("cannot follow the output")?,
             completion: Completion::new(self.wait_all, limit),
-            forwarding: stdin.map(|stdin| -> BoxFuture<'a, _> { Box::pin(stdin.forward(processes, id)) }),
+            forwarding: stdin.map(|stdin| -> BoxFuture<'a, _> { Box::pin(stdin.forward(processes, id, outage)) }),
             signal_queue: SignalQueue::default(),
             terminating: None,
             exit: None,
@@ -165,7 +171,11 @@ impl<'a> InteractiveLoop<'a> {
                     // Whoever reads our output may be stopped or slow; then the program waits, as at a pipe.
                     self.after = page.cursor(self.after);
                     state.follower.acknowledge(self.after, ATTACHED_READER_TIMEOUT);
-                    state.output.enqueue(self.formatter.page(page));
+                    let batch = self.formatter.page(page);
+                    if self.raw.is_some() {
+                        batch.iter().for_each(|chunk| self.full_screen.feed(&chunk.bytes));
+                    }
+                    state.output.enqueue(batch);
                 }
                 None if state.exit.is_none() => bail!("the output ended before the program did"),
                 None => state.completion.on_closed(Instant::now()),
@@ -174,12 +184,13 @@ impl<'a> InteractiveLoop<'a> {
             Event::StdinDone(outcome) => match outcome.context("cannot pass stdin on")? {
                 StdinOutcome::Finished => {}
                 StdinOutcome::Detach => return Ok(Some(Outcome::Detached)),
+                StdinOutcome::Interrupt => return Ok(Some(Outcome::Interrupted(Signal::Interrupt))),
             },
             Event::Terminated(terminated) => {
                 state.terminated = Some(terminated.context("cannot end what the program left behind")?);
                 state.completion.on_terminated(Instant::now());
             }
-            Event::Link(state) => self.on_link(&state).await?,
+            Event::Link(link) => return self.on_link(state, &link).await,
             Event::Written(Ok(())) | Event::Timer => {}
         }
         Ok(None)
@@ -214,11 +225,38 @@ impl<'a> InteractiveLoop<'a> {
         }
     }
 
-    async fn on_link(&mut self, state: &LinkState) -> anyhow::Result<()> {
-        let Some(link) = &mut self.link else { return Ok(()) };
-        link.report(state);
+    async fn on_link(&mut self, state: &mut LoopState<'a>, link_state: &LinkState) -> anyhow::Result<Option<Outcome>> {
+        let Some(link) = &mut self.link else { return Ok(None) };
+        if link.report(link_state, self.full_screen.state().is_on())
+            && let Err(error) = self.repaint(state).await
+        {
+            return Ok(Some(Outcome::OutputFailed(error)));
+        }
         // The size may have changed while the process could not be told.
-        if *state == LinkState::Connected && self.raw.is_some() { self.resize().await } else { Ok(()) }
+        if *link_state == LinkState::Connected && self.raw.is_some() {
+            self.resize().await?;
+        }
+        Ok(None)
+    }
+
+    /// Draws the screen of the program as it is after what was written so far. A server that cannot tell leaves it to the
+    /// program, which draws anew when its terminal changes.
+    async fn repaint(&self, state: &mut LoopState<'a>) -> Result<(), OutputError> {
+        while !state.output.is_idle() {
+            state.output.next_result().await?;
+        }
+        let query = ScreenQuery { seq: Some(self.after), colors: true };
+        match self.processes.screen(self.id, query).await {
+            Ok(screen) => {
+                let bytes = screen::repaint(&screen).into();
+                state.output.enqueue(vec![OutputChunk { to: OutputStream::Stdout, bytes }]);
+            }
+            Err(error) => {
+                let redrawn = self.processes.signal(self.id, Signal::WindowChange).await;
+                tracing::debug!(%error, ?redrawn, "the screen cannot be drawn by us");
+            }
+        }
+        Ok(())
     }
 
     fn is_disconnected(&self) -> bool {

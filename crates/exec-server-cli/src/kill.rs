@@ -1,14 +1,15 @@
-//! `exec-server kill`: ends detached processes, with all they started.
+//! `exec-server kill`: ends detached processes, with all they started, or sends them a signal.
 
 use std::time::Duration;
 
 use anyhow::Context;
-use exec_env::process::Terminated;
+use exec_core::Signal;
+use exec_env::process::{Signalled, Terminated};
 use exec_wire::Extension;
 use serde::Serialize;
 
 use crate::args::KillArgs;
-use crate::detached_session::DetachedSession;
+use crate::detached_session::{DetachedSession, ResumeError};
 use crate::detached_store::{DetachedProcess, DetachedStore};
 use crate::{exit_code, messages};
 
@@ -22,6 +23,23 @@ struct TerminatedJson<'a> {
     forgotten: bool,
 }
 
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SignalledJson<'a> {
+    id: &'a str,
+    signal: String,
+    sent: bool,
+}
+
+/// Of a process whose server could not be asked.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AbandonedJson<'a> {
+    id: &'a str,
+    forgotten: bool,
+    unreachable: &'a str,
+}
+
 /// The exit code is 1 if one could not be ended.
 pub(crate) async fn run(args: &KillArgs) -> anyhow::Result<u8> {
     let store = DetachedStore::open()?;
@@ -30,11 +48,16 @@ pub(crate) async fn run(args: &KillArgs) -> anyhow::Result<u8> {
     let mut code = 0;
     for process in processes {
         let id = process.id.clone();
-        match terminate(args, &store, process).await {
-            Ok(Terminated { left: 0, .. }) => {}
-            Ok(_) => code = exit_code::FAILED,
+        let ended = match args.signal {
+            Some(signal) => send(args, &store, process, signal).await,
+            None => terminate(args, &store, process).await,
+        };
+        match ended {
+            Ok(true) => {}
+            Ok(false) => code = exit_code::FAILED,
             Err(error) => {
-                messages::print_note(format_args!("cannot end {id}: {}", messages::error_chain(&error)));
+                let what = if args.signal.is_some() { "cannot signal" } else { "cannot end" };
+                messages::print_note(format_args!("{what} {id}: {}", messages::error_chain(&error)));
                 code = exit_code::FAILED;
             }
         }
@@ -42,10 +65,45 @@ pub(crate) async fn run(args: &KillArgs) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-async fn terminate(args: &KillArgs, store: &DetachedStore, process: DetachedProcess) -> anyhow::Result<Terminated> {
+/// Returns whether it is there to take the signal.
+async fn send(
+    args: &KillArgs,
+    store: &DetachedStore,
+    process: DetachedProcess,
+    signal: Signal,
+) -> anyhow::Result<bool> {
+    let id = process.id.clone();
+    let session = DetachedSession::resume(store, process, args.take_over).await?;
+    let sent = session.processes().signal(&session.id, signal).await;
+    session.close().await;
+    let sent = sent? == Signalled::Sent;
+    if args.json {
+        let signal = exec_core::signal::name(signal.number());
+        messages::print_json(&SignalledJson { id: &id, signal, sent })?;
+    } else if !sent {
+        messages::print_note(format_args!("{id} has ended already"));
+    }
+    Ok(sent)
+}
+
+/// Returns whether all of it is gone.
+async fn terminate(args: &KillArgs, store: &DetachedStore, process: DetachedProcess) -> anyhow::Result<bool> {
     let id = process.id.clone();
     // A command that is attached to it is disconnected: the process is to end in any case.
-    let session = DetachedSession::resume(store, process, true).await?;
+    let session = match DetachedSession::resume(store, process.clone(), true).await {
+        Ok(session) => session,
+        Err(ResumeError::Gone { .. }) if args.forget => {
+            report(args, &id, Terminated { was_running: false, ended: 0, left: 0 }, true)?;
+            return Ok(true);
+        }
+        // Whoever lets go of it does not want to see it again, whether or not its server comes back.
+        Err(ResumeError::Unreachable { why }) if args.forget => {
+            store.remove(&process);
+            report_abandoned(args, &id, &why)?;
+            return Ok(true);
+        }
+        Err(error) => return Err(error.into()),
+    };
     // A server that does not support a grace period kills at once.
     let has_grace = session.environment.link().has(Extension::TERMINATE_GRACE);
     let grace = if has_grace { args.grace } else { Duration::ZERO };
@@ -57,7 +115,15 @@ async fn terminate(args: &KillArgs, store: &DetachedStore, process: DetachedProc
     }
     let ended = ended?;
     report(args, &id, ended, forgotten)?;
-    Ok(ended)
+    Ok(ended.left == 0)
+}
+
+fn report_abandoned(args: &KillArgs, id: &str, why: &str) -> anyhow::Result<()> {
+    if args.json {
+        return messages::print_json(&AbandonedJson { id, forgotten: true, unreachable: why });
+    }
+    messages::print_note(format_args!("{id}: forgotten, but it may still run: {why}"));
+    Ok(())
 }
 
 fn report(args: &KillArgs, id: &str, terminated: Terminated, forgotten: bool) -> anyhow::Result<()> {

@@ -8,6 +8,7 @@
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +18,7 @@ use exec_client::Dial;
 use exec_env::BoxFuture;
 use exec_transport::{ConnectError, ConnectOptions, ConnectUrl, Connection, Target};
 
-use crate::target;
+use crate::{runtime, target};
 
 /// How long a server may take from its start until it answers. A busy machine needs a second.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -36,6 +37,9 @@ const SOCKET_PATH_BYTES: usize = 107;
 
 /// Above this the log of the servers is begun anew.
 const LOG_BYTES: u64 = 1 << 20;
+
+/// One attempt to connect.
+type Attempt<T> = for<'a> fn(&'a LocalDaemon) -> BoxFuture<'a, Result<T, ConnectError>>;
 
 #[derive(Debug)]
 pub(crate) struct LocalDaemon {
@@ -61,8 +65,23 @@ impl LocalDaemon {
         exec_transport::connect(&self.url, &ConnectOptions::default()).await
     }
 
-    async fn connect_or_start(&self) -> Result<Connection, ConnectError> {
-        match self.connect().await {
+    /// Whether there is one, or was one that did not end by itself and may have left something to its successor.
+    pub(crate) fn is_or_was_there(&self) -> bool {
+        self.socket().exists()
+    }
+
+    /// The bytes of a connection, for somebody else who knows what they mean.
+    pub(crate) async fn stream(&self) -> Result<UnixStream, ConnectError> {
+        self.reach(|daemon| {
+            let connected = UnixStream::connect(daemon.socket()).map_err(|source| daemon.failed(source));
+            Box::pin(std::future::ready(connected))
+        })
+        .await
+    }
+
+    /// Makes a connection by `connect`, and starts the server if there is none.
+    async fn reach<T>(&self, connect: Attempt<T>) -> Result<T, ConnectError> {
+        match connect(self).await {
             Err(ConnectError::Unreachable { .. }) => {}
             other => return other,
         }
@@ -70,13 +89,13 @@ impl LocalDaemon {
         let deadline = Instant::now() + START_TIMEOUT;
         // Held until the server answers, so that the next starter finds it.
         let _lock = self.lock(deadline).await.map_err(|source| self.failed(source))?;
-        match self.connect().await {
+        match connect(self).await {
             Err(ConnectError::Unreachable { .. }) => {}
             other => return other,
         }
         let mut child = self.start().map_err(|source| self.failed(source))?;
         let connected = loop {
-            match self.connect().await {
+            match connect(self).await {
                 Err(ConnectError::Unreachable { .. }) => {}
                 other => break other,
             }
@@ -92,13 +111,18 @@ impl LocalDaemon {
 
     fn start(&self) -> io::Result<Child> {
         let mut listen = std::ffi::OsString::from("unix://");
-        listen.push(self.home.join(SOCKET));
+        listen.push(self.socket());
         let log = self.open_log()?;
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(runtime::own_program()?);
         command.arg("serve").arg("--own-session").arg("--listen").arg(listen);
         command.arg("--state-dir").arg(self.home.join("state")).args(["--exit-when-idle", IDLE_TIME]);
-        // It must not keep a folder of the project's busy.
-        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        // It must not keep a folder of the project's busy. Relative paths begin at home, as with ssh.
+        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
+        // It outlives the login that needed it first, and these are of that login alone.
+        for name in ["SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "SSH_AUTH_SOCK", "XDG_SESSION_ID"] {
+            command.env_remove(name);
+        }
+        command.current_dir(home.unwrap_or_else(|| "/".into())).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.spawn()
     }
 
@@ -133,6 +157,10 @@ impl LocalDaemon {
         format!("{last} (see {})", self.log_path().display())
     }
 
+    fn socket(&self) -> PathBuf {
+        self.home.join(SOCKET)
+    }
+
     fn log_path(&self) -> PathBuf {
         self.home.join("log")
     }
@@ -150,6 +178,6 @@ impl LocalDaemon {
 
 impl Dial for LocalDaemon {
     fn dial(&self) -> BoxFuture<'_, Result<Connection, ConnectError>> {
-        Box::pin(self.connect_or_start())
+        Box::pin(self.reach(|daemon| Box::pin(daemon.connect())))
     }
 }

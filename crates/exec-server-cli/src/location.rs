@@ -116,7 +116,7 @@ impl<'a> Locations<'a> {
     }
 
     pub(crate) fn link_monitors(&self, quiet: bool) -> LinkMonitors {
-        LinkMonitors(self.open.iter().filter_map(|location| location.access.link_monitor(false, quiet)).collect())
+        LinkMonitors(self.open.iter().filter_map(|location| location.access.link_monitor(None, quiet)).collect())
     }
 
     /// Ends the sessions. A location of which a [`FilePath`] is still held is only disconnected, when that is dropped.

@@ -72,7 +72,7 @@ pub(crate) async fn print(session: &DetachedSession, options: PrintOptions) -> a
     let mut output = OutputThread::open().context("cannot start the thread that writes output")?;
     let mut formatter = OutputFormatter::new(options.json, false);
     let at = session.process.at.to_string();
-    let mut link = LinkMonitor::new(session.environment.link(), at, false, options.quiet);
+    let mut link = LinkMonitor::new(session.environment.link(), at, None, options.quiet);
     let mut follower = processes.follow(&session.id, options.since_seq).await.context("cannot follow the output")?;
     let (mut cursor, mut exit) = (options.since_seq, None);
     loop {
@@ -98,7 +98,7 @@ pub(crate) async fn print(session: &DetachedSession, options: PrintOptions) -> a
                 None => cursor = Seq::MAX,
             },
             Event::Written(written) => written?,
-            Event::Link(state) => link.report(&state),
+            Event::Link(state) => drop(link.report(&state, false)),
         }
     }
     output.close();

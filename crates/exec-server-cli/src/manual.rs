@@ -9,10 +9,70 @@ use clap_complete::Shell;
 use crate::args::Args;
 use crate::{exit_code, messages};
 
+/// What the generated script cannot know, it asks us: see [`crate::complete`]. A word with a colon is several words to bash.
+const BASH_NAMES: &[u8] = br#"
+_exec-server_names() {
+    local names
+    names="$("${COMP_WORDS[0]}" complete "$COMP_CWORD" "${COMP_WORDS[@]}" 2>/dev/null)"
+    if [[ -n "$names" ]]; then
+        mapfile -t COMPREPLY <<< "$names"
+        [[ "$names" == *: ]] && compopt -o nospace
+        [[ "$names" == *: ]] && mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$2")
+        return 0
+    fi
+    _exec__server "$@"
+}
+complete -F _exec-server_names -o bashdefault -o default exec-server
+"#;
+
+const ZSH_NAMES: &[u8] = br#"
+_exec-server_names() {
+    local -a names
+    names=(${(f)"$(${words[1]} complete $((CURRENT - 1)) "${words[@]}" 2>/dev/null)"})
+    if (( $#names )); then
+        if [[ ${names[1]} == *: ]]; then
+            compadd -S '' -a names
+            _files
+        else
+            compadd -a names
+        fi
+        return 0
+    fi
+    _exec-server "$@"
+}
+compdef _exec-server_names exec-server
+"#;
+
+const FISH_NAMES: &[u8] = br#"
+complete -c exec-server -a '(exec-server complete (count (commandline -opc)) (commandline -opc) (commandline -ct) 2>/dev/null)'
+"#;
+
 pub(crate) fn completions(shell: Shell) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "exec-server", &mut script);
+    if shell == Shell::Bash {
+        script = with_matching_labels(&String::from_utf8_lossy(&script)).into_bytes();
+    }
+    script.extend_from_slice(match shell {
+        Shell::Bash => BASH_NAMES,
+        Shell::Zsh => ZSH_NAMES,
+        Shell::Fish => FISH_NAMES,
+        _ => b"",
+    });
     exit_code_of(messages::print_stdout(&script))
+}
+
+/// clap_complete names the state of a command once with the hyphens of its name as `__` and once as `__subcmd__`, so that
+/// nothing after `exec-server run` would ever be completed. The labels are given the names that are assigned.
+fn with_matching_labels(script: &str) -> String {
+    let assigned = script.lines().filter_map(|line| line.trim().strip_prefix("cmd=\"")?.strip_suffix('"'));
+    let label_of = |name: &str| format!("{})", name.replace("__subcmd__", "__").replace("__", "__subcmd__"));
+    let labels: std::collections::HashMap<String, &str> = assigned.map(|name| (label_of(name), name)).collect();
+    let line = |line: &str| match labels.get(line.trim()) {
+        Some(name) => format!("        {name})\n"),
+        None => format!("{line}\n"),
+    };
+    script.lines().map(line).collect()
 }
 
 /// Prints the man page of exec-server, or of one command.

@@ -15,7 +15,7 @@ use exec_wire::session::{Attachment, ListParams, SessionInfo};
 use futures_util::StreamExt;
 use serde::Serialize;
 
-use crate::args::{PsArgs, TargetArgs};
+use crate::args::{ConnectArgs, PsArgs, TargetArgs};
 use crate::detached_session::{DetachedSession, ResumeError};
 use crate::detached_store::{DetachedProcess, DetachedStore};
 use crate::target::{self, RemoteTarget, Target};
@@ -47,9 +47,7 @@ pub(crate) async fn run(args: &PsArgs) -> anyhow::Result<u8> {
         TargetArgs { environment: None, connect: None, .. } => None,
         named => match target::choose(named)? {
             Target::Remote(remote) => Some(remote),
-            Target::Local => {
-                anyhow::bail!("nothing is left running here without a server: see `exec-server run --help`")
-            }
+            Target::Local => RemoteTarget::of_this_account_if_used()?.map(Box::new),
         },
     };
     let store = DetachedStore::open()?;
@@ -58,7 +56,7 @@ pub(crate) async fn run(args: &PsArgs) -> anyhow::Result<u8> {
         processes.retain(|process| process.at.is_at(&remote.address));
     }
     let own_sessions: HashSet<String> = processes.iter().map(|process| process.session.clone()).collect();
-    let queries = processes.into_iter().map(|process| query(&store, process));
+    let queries = processes.into_iter().map(|process| query(&store, process, &args.target.connection));
     let found: Vec<Option<ListedProcess>> = futures_util::stream::iter(queries).buffered(AT_ONCE).collect().await;
     let found: Vec<ListedProcess> = found.into_iter().flatten().collect();
     let others = match &remote {
@@ -73,8 +71,8 @@ pub(crate) async fn run(args: &PsArgs) -> anyhow::Result<u8> {
 }
 
 /// `None` if it is gone, which is reported.
-async fn query(store: &DetachedStore, process: DetachedProcess) -> Option<ListedProcess> {
-    let remote = match RemoteTarget::from_address(&process.at) {
+async fn query(store: &DetachedStore, process: DetachedProcess, connection: &ConnectArgs) -> Option<ListedProcess> {
+    let remote = match RemoteTarget::from_address(&process.at, connection) {
         Ok(remote) => remote,
         Err(error) => return Some(ListedProcess { process, state: ListedState::Unreachable(error.to_string()) }),
     };

@@ -6,6 +6,7 @@
 
 mod command;
 mod detach;
+mod env_file;
 
 use std::time::Duration;
 
@@ -19,7 +20,9 @@ use exec_wire::{Extension, Method};
 use libc::{ENOENT, SIGPIPE};
 
 use crate::args::RunArgs;
+use crate::connection_status::RawScreen;
 use crate::interactive::formatter::{JsonEvent, OutputFormatter};
+use crate::interactive::full_screen::FullScreenDetector;
 use crate::interactive::output_thread::OutputThread;
 use crate::interactive::signals::{self, Ownership};
 use crate::interactive::stdin_forwarder::{StdinEnd, UserInput};
@@ -59,16 +62,14 @@ async fn run_to_exit_code(args: &RunArgs) -> Result<u8, RunFailure> {
     }
     let environment = open(target, args.spool).await?;
     let ended = run_interactively(args, &environment).await;
-    let is_connected = environment.is_connected();
+    let leftover = environment.describe_leftover().filter(|_| !environment.is_connected());
     // Everything is ended before we exit: whoever waits for us may rely on it.
     match environment {
         OpenTarget::Local(environment) => environment.end().await,
         OpenTarget::Remote(connection) => connection.end().await,
     }
-    if !is_connected && !args.quiet {
-        messages::print_note(
-            "the connection is gone; if the program still runs there, its server ends it within a minute",
-        );
+    if let Some(leftover) = leftover.filter(|_| !args.quiet) {
+        messages::print_note(format_args!("the connection is gone; {leftover}"));
     }
     let (formatter, outcome) = ended?;
     report_outcome(args, &formatter, outcome)
@@ -120,7 +121,10 @@ async fn run_interactively(
     let mut formatter = OutputFormatter::new(args.json, raw.is_some());
     // A server that does not support a grace period kills at once.
     let grace = if environment.supports(Extension::TERMINATE_GRACE) { args.grace } else { Duration::ZERO };
-    let link = environment.link_monitor(raw.is_some(), args.quiet);
+    let raw_screen = raw.is_some().then_some(RawScreen { keys: "Ctrl-C leaves" });
+    let link = environment.link_monitor(raw_screen, args.quiet);
+    let full_screen = FullScreenDetector::default();
+    let full_screen_state = full_screen.state();
     let interaction = InteractiveLoop {
         processes,
         id: &id,
@@ -131,9 +135,11 @@ async fn run_interactively(
         signals: &mut signals,
         raw: raw.as_ref(),
         formatter: &mut formatter,
+        full_screen,
         link,
     };
     let outcome = interaction.run(Some(started), output, stdin).await;
+    full_screen_state.leave();
     if let Ok(Outcome::OutputFailed(_) | Outcome::Interrupted(_)) | Err(_) = &outcome
         && environment.is_connected()
     {

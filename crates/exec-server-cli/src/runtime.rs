@@ -1,5 +1,6 @@
 //! What commands need of the process: an async runtime, the clock, randomness.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -19,6 +20,13 @@ pub(crate) fn run(command: impl Future<Output = anyhow::Result<u8>>, failure_cod
             failure_code.into()
         }
     }
+}
+
+/// Our own program, to start it again. One that was replaced since we were started has no path any more, but the kernel still
+/// has it.
+pub(crate) fn own_program() -> std::io::Result<PathBuf> {
+    let path = std::env::current_exe()?;
+    Ok(if path.exists() { path } else { PathBuf::from("/proc/self/exe") })
 }
 
 /// Runs a server to its end. An error is printed.

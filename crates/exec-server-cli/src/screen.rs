@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Context;
-use exec_env::screen::{Color, Screen, ScreenQuery, ScreenRow, Style};
+use exec_env::screen::{Color, Cursor, Screen, ScreenQuery, ScreenRow, Style};
 use serde_json::{Value, json};
 
 use crate::args::ScreenArgs;
@@ -43,6 +43,18 @@ fn as_text(screen: &Screen) -> String {
         }
         text.push('\n');
     }
+    text
+}
+
+/// What a terminal must print to look like this.
+pub(crate) fn repaint(screen: &Screen) -> String {
+    let mut text = "\x1b[0m\x1b[2J".to_owned();
+    for (number, row) in (1..).zip(&screen.rows) {
+        let _ = write!(text, "\x1b[{number};1H");
+        push_styled(&mut text, row);
+    }
+    let Cursor { row, col, visible } = screen.cursor;
+    let _ = write!(text, "\x1b[{};{}H\x1b[?25{}", row + 1, col + 1, if visible { 'h' } else { 'l' });
     text
 }
 

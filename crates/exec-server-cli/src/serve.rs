@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use exec_client::{Environments, environments};
 use exec_env::Environment;
+use exec_keeper::passed_sockets;
 use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::descriptors::{DescriptorBudget, DescriptorUse};
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions, OpenError};
@@ -20,7 +21,7 @@ use exec_rpc::audit::{AuditEvent, AuditSink};
 use exec_rpc::limits::CLOSE_TIMEOUT;
 use exec_rpc::{Ceiling, Server, ServerOptions, Workers};
 use exec_transport::{
-    AcceptError, Auth, AuthSettings, ConnectionBudget, ListenOptions, ListenUrl, Listener, PeerCheck,
+    AcceptError, Auth, AuthSettings, ConnectionBudget, ListenOptions, ListenUrl, Listener, PassedSocket, PeerCheck,
     PendingConnection, ServerTls, ServerTlsOptions, SharedRoom,
 };
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -28,7 +29,7 @@ use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::args::{AuthArgs, ServeArgs, ServeAuditArgs};
+use crate::args::{AuthArgs, ListenPlace, ServeArgs, ServeAuditArgs};
 use crate::audit::log::{AuditLog, AuditOptions};
 use crate::idle::IdleTime;
 use crate::signal_listener::SignalListener;
@@ -58,6 +59,44 @@ pub(crate) fn main(args: &ServeArgs) -> ExitCode {
     runtime::run_server(serve(args))
 }
 
+/// Where we listen: a socket that we bind, or one that was bound for us.
+enum Place {
+    Own(ListenUrl),
+    Passed(PassedSocket),
+}
+
+impl Place {
+    fn url(&self) -> &ListenUrl {
+        match self {
+            Self::Own(url) => url,
+            Self::Passed(socket) => socket.url(),
+        }
+    }
+}
+
+/// The places that were named, with `fd://` replaced by what was passed to us.
+fn listen_places(args: &ServeArgs) -> anyhow::Result<Vec<Place>> {
+    let tls = args.tls.tls_cert.is_some() || args.tls.tls_self_signed;
+    let mut places = Vec::new();
+    for place in args.places()? {
+        match place {
+            ListenPlace::Url(url) => places.push(Place::Own(url)),
+            ListenPlace::Passed => {
+                let passed = passed_sockets::take().context("cannot use the sockets that were passed to us")?;
+                anyhow::ensure!(
+                    !passed.is_empty(),
+                    "--listen fd:// is for sockets that systemd passes (LISTEN_FDS), and there are none: start it by a \
+                     .socket unit, or with systemd-socket-activate"
+                );
+                for socket in passed {
+                    places.push(Place::Passed(PassedSocket::new(socket, tls)?));
+                }
+            }
+        }
+    }
+    Ok(places)
+}
+
 #[derive(Clone, Copy)]
 enum Shutdown {
     /// Processes are ended.
@@ -74,7 +113,8 @@ impl Shutdown {
 }
 
 async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
-    let urls = args.urls()?;
+    let places = listen_places(args)?;
+    let urls: Vec<ListenUrl> = places.iter().map(|place| place.url().clone()).collect();
     let auth = auth(&args.auth, &urls)?;
     let tls = args.tls.options(&urls, args.state_dir.as_ref())?;
     let ceiling = args.policy.as_deref().map(Ceiling::read_file).transpose()?.unwrap_or_default();
@@ -105,7 +145,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         budget: connection_budget(environment.descriptors().clone()),
         peer_check: peer_check(environment.clone()),
     };
-    let end = listen(args, &urls, &admission, &server, &environment, &workers).await;
+    let end = listen(args, places, &admission, &server, &environment, &workers).await;
     server.stop();
     // A keeper without processes has nothing to wait for. Sessions are in the state folder.
     let is_empty = has_no_processes(&environment).await;
@@ -197,14 +237,14 @@ fn is_stdio_only(urls: &[ListenUrl]) -> bool {
 
 async fn listen(
     args: &ServeArgs,
-    urls: &[ListenUrl],
+    places: Vec<Place>,
     admission: &Admission,
     server: &Arc<Server>,
     environment: &LocalEnvironment,
     workers: &Workers,
 ) -> anyhow::Result<Shutdown> {
     // We listen before the URL is printed, because whoever reads it may send a signal at once.
-    let stdio_only = is_stdio_only(urls);
+    let stdio_only = places.iter().all(|place| matches!(place.url(), ListenUrl::Stdio));
     let lost = Shutdown::of_lost_connection(args);
     let actions = [
         // Over stdio this is how the program that carried the connection takes leave.
@@ -226,7 +266,8 @@ async fn listen(
     }
     let (accepted, mut incoming) = mpsc::channel(ACCEPT_QUEUE);
     let mut listeners = JoinSet::new();
-    for url in urls {
+    for place in places {
+        let url = place.url();
         let options = ListenOptions {
             auth: admission.auth.clone().filter(|_| url.socket_address().is_some()),
             tls: tls.clone().filter(|_| matches!(url, ListenUrl::SecureWebSocket(_))),
@@ -237,9 +278,13 @@ async fn listen(
             budget: Some(admission.budget.clone()),
             ..ListenOptions::default()
         };
-        let listener = Listener::bind(url, options).await?;
+        let is_stdio = matches!(url, ListenUrl::Stdio);
+        let listener = match place {
+            Place::Own(url) => Listener::bind(&url, options).await?,
+            Place::Passed(socket) => Listener::bind_passed(socket, options).await?,
+        };
         // Whoever started us reads this line to learn the port. On stdio, stdout carries the protocol.
-        if !matches!(url, ListenUrl::Stdio) {
+        if !is_stdio {
             messages::print_stdout(format!("{}\n", listener.url()).as_bytes()).context("cannot print the URL")?;
         }
         listeners.spawn(accept(listener, accepted.clone()));
@@ -303,10 +348,14 @@ struct Admission {
     peer_check: PeerCheck,
 }
 
-/// A process that we have confined must not ask us for another one that is not.
+/// A process that we have confined must not ask us for another one that is not, and neither may a client that a token
+/// restricts, through a connection that we make for it.
 pub(crate) fn peer_check(environment: Arc<LocalEnvironment>) -> PeerCheck {
     PeerCheck::new(move |peer, own| match environment.is_from_a_sandbox(peer, own) {
-        true => Err("this connection comes from a sandbox of this server, which serves nobody inside".to_owned()),
+        true => {
+            Err("this connection comes from a sandbox or a stream of this server, which serves nobody inside"
+                .to_owned())
+        }
         false => Ok(()),
     })
 }
@@ -342,7 +391,7 @@ fn local_options(
     workers: &Workers,
     ceiling: &Ceiling,
 ) -> anyhow::Result<LocalOptions> {
-    let own = std::env::current_exe().context("cannot find our own program, which is also the keeper's")?;
+    let own = runtime::own_program().context("cannot find our own program, which is also the keeper's")?;
     let program = KeeperProgram { program: own, args: vec!["keeper".into()] };
     let keeper = match &args.state_dir {
         Some(state) => {

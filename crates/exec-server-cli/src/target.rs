@@ -6,25 +6,34 @@
 //! Deliberately absent: what is done over the connection.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use exec_client::bootstrap::ProgressSink;
 use exec_client::environments::{self, ConfigurationSource, Endpoint, EnvironmentKind, RemoteServer};
-use exec_client::{ConnectFailure, Environments, LinkState, Options, RemoteEnvironment};
+use exec_client::{ConnectFailure, Dial, Environments, LinkState, Options, RemoteEnvironment};
 use exec_env::MachineInfo;
 use exec_transport::{ClientTls, ConnectUrl};
 use exec_wire::Extension;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{ConnectArgs, TargetArgs};
-use crate::connection_status::{LinkMonitor, Spinner};
+use crate::connection_status::{LateSpinner, LinkMonitor, RawScreen, Spinner};
+use crate::local_daemon::LocalDaemon;
+use crate::{table, terminal};
 
 /// The client name that we send to servers.
 const CLIENT_NAME: &str = "exec-server-cli";
 
-/// How long a server keeps our session after the connection broke. It must be longer than the client tries to
-/// reconnect, or reconnecting would be of no use.
+/// How long a server keeps our session after the connection broke, unless we look for it longer.
 const DETACHED_TTL: Duration = Duration::from_secs(60);
+
+/// How much longer than the client tries to reconnect a server is to keep the session, or the last try would be of no use.
+const DETACHED_MARGIN: Duration = Duration::from_secs(35);
+
+/// The same for a machine that ssh leads to. The machine that we run on may be a laptop that sleeps over a weekend.
+const BOOTSTRAPPED_TTL: Duration = Duration::from_secs(72 * 3600);
 
 /// How long a command whose work is done waits for its server to confirm the end of the session: longer than a server takes to
 /// kill what is left of it, and not as long as for an answer that somebody needs.
@@ -41,7 +50,15 @@ pub(crate) enum Target {
 #[derive(Debug)]
 pub(crate) struct RemoteTarget {
     pub(crate) address: Address,
-    remote: RemoteServer,
+    reach: Reach,
+}
+
+/// What leads to an environment.
+#[derive(Debug)]
+enum Reach {
+    Server(Box<RemoteServer>),
+    /// The server of this account on this machine, which is started if there is none.
+    Account(Arc<LocalDaemon>),
 }
 
 /// What is written down to find a remote environment again.
@@ -56,11 +73,14 @@ pub(crate) enum Address {
         url: String,
         environment: String,
     },
+    /// The server of this account, on this machine.
+    Account,
 }
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Account => f.write_str(environments::LOCAL),
             Self::Environment(name) | Self::Url(name) => f.write_str(name),
             Self::Behind { url, environment } => write!(f, "{environment} at {url}"),
         }
@@ -91,7 +111,10 @@ pub(crate) fn by_id(known: &Environments, id: &str, connection: &ConnectArgs) ->
 /// The environment that the options of a command name, or the default.
 pub(crate) fn choose(args: &TargetArgs) -> anyhow::Result<Target> {
     if let Some(url) = &args.connect {
-        let remote = RemoteTarget::from_url(url, &args.connection)?.behind(args.environment.as_deref());
+        let mut remote = RemoteTarget::from_url(url, &args.connection)?.behind(args.environment.as_deref());
+        if let Reach::Server(server) = &mut remote.reach {
+            server.bootstrap.binary.clone_from(&args.binary);
+        }
         return Ok(Target::Remote(Box::new(remote)));
     }
     let known = Environments::discover()?;
@@ -107,11 +130,15 @@ pub(crate) fn choose(args: &TargetArgs) -> anyhow::Result<Target> {
 impl RemoteTarget {
     fn new(address: Address, mut remote: RemoteServer, connection: &ConnectArgs) -> anyhow::Result<Self> {
         let variable = |name: &str| std::env::var_os(name);
+        remote.reconnect_timeout = connection.reconnect_timeout(&variable)?.or(remote.reconnect_timeout);
         // What is no URL is told when it is used, with the others' reasons why there is no connection.
         if let Endpoint::Url { url, bearer_token } = &mut remote.endpoint
             && let Ok(ConnectUrl::WebSocket(parsed)) = url.parse()
         {
-            *bearer_token = connection.token(bearer_token.take(), &variable)?;
+            // A variable that the file names is read when we connect, and counts as much as a token in the file.
+            if remote.token_variable.is_none() || connection.token_file.is_some() {
+                *bearer_token = connection.token(bearer_token.take(), &variable)?;
+            }
             if bearer_token.is_some() && !parsed.keeps_secrets() {
                 bail!("a token is not sent to {url}, where others could read it: use wss://, or a loopback address");
             }
@@ -119,7 +146,23 @@ impl RemoteTarget {
                 remote.tls = Some(ClientTls::load(&connection.options(&variable)?)?);
             }
         }
-        Ok(Self { address, remote })
+        remote.bootstrap.may_ask = terminal::is_ours();
+        Ok(Self { address, reach: Reach::Server(Box::new(remote)) })
+    }
+
+    /// The server of this account, which need not run yet.
+    pub(crate) fn of_this_account() -> anyhow::Result<Self> {
+        let daemon = Arc::new(LocalDaemon::of_this_account()?);
+        Ok(Self { address: Address::Account, reach: Reach::Account(daemon) })
+    }
+
+    /// The same, if it runs or has left something behind.
+    pub(crate) fn of_this_account_if_used() -> anyhow::Result<Option<Self>> {
+        let daemon = LocalDaemon::of_this_account()?;
+        Ok(match daemon.is_or_was_there() {
+            true => Some(Self { address: Address::Account, reach: Reach::Account(Arc::new(daemon)) }),
+            false => None,
+        })
     }
 
     pub(crate) fn from_url(url: &str, connection: &ConnectArgs) -> anyhow::Result<Self> {
@@ -147,14 +190,14 @@ impl RemoteTarget {
         self
     }
 
-    pub(crate) fn from_address(address: &Address) -> anyhow::Result<Self> {
-        let connection = ConnectArgs::default();
+    pub(crate) fn from_address(address: &Address, connection: &ConnectArgs) -> anyhow::Result<Self> {
         match address {
-            Address::Url(url) => Self::from_url(url, &connection),
-            Address::Behind { url, environment } => Ok(Self::from_url(url, &connection)?.behind(Some(environment))),
-            Address::Environment(id) => match by_id(&Environments::discover()?, id, &connection)? {
+            Address::Account => Self::of_this_account(),
+            Address::Url(url) => Self::from_url(url, connection),
+            Address::Behind { url, environment } => Ok(Self::from_url(url, connection)?.behind(Some(environment))),
+            Address::Environment(id) => match by_id(&Environments::discover()?, id, connection)? {
                 Target::Remote(remote) => Ok(*remote),
-                Target::Local => bail!("environment `{id}` is this machine now, which has no server to ask"),
+                Target::Local => Self::of_this_account(),
             },
         }
     }
@@ -163,7 +206,8 @@ impl RemoteTarget {
     /// next one has its sessions. The folder is named on the program's command line, or in the line that it passes to a
     /// shell; if it is named elsewhere (in a script), we do not know of it.
     pub(crate) fn survives_disconnect(&self) -> bool {
-        match &self.remote.endpoint {
+        let Reach::Server(server) = &self.reach else { return true };
+        match &server.endpoint {
             Endpoint::Url { .. } => true,
             Endpoint::Program(program) => {
                 program.args.iter().any(|argument| argument.to_string_lossy().contains("--state-dir"))
@@ -171,9 +215,32 @@ impl RemoteTarget {
         }
     }
 
+    /// Whether it is this machine, so that our folders and variables mean something there.
+    pub(crate) fn is_this_account(&self) -> bool {
+        matches!(self.reach, Reach::Account(_))
+    }
+
     /// The URL or the program, for the user.
     pub(crate) fn describe(&self) -> String {
-        describe_endpoint(&self.remote.endpoint)
+        match &self.reach {
+            Reach::Account(_) => environments::LOCAL.to_owned(),
+            Reach::Server(server) => describe_endpoint(&server.endpoint),
+        }
+    }
+
+    /// Whether exec-server is brought there by ssh or its like.
+    fn is_bootstrapped(&self) -> bool {
+        matches!(&self.reach, Reach::Server(server) if server.endpoint.is_bootstrapped())
+    }
+
+    /// How long its server keeps our session after the connection broke.
+    fn detached_ttl(&self) -> Duration {
+        let usual = if self.is_bootstrapped() { BOOTSTRAPPED_TTL } else { DETACHED_TTL };
+        let asked = match &self.reach {
+            Reach::Server(server) => server.reconnect_timeout,
+            Reach::Account(_) => None,
+        };
+        asked.map_or(usual, |asked| usual.max(asked.saturating_add(DETACHED_MARGIN)))
     }
 
     /// Connects, with a spinner meanwhile. A failure is explained to the user.
@@ -183,7 +250,20 @@ impl RemoteTarget {
 
     /// Like [`Self::connect`], for callers that tell failures apart.
     pub(crate) async fn try_connect(&self, options: Options) -> Result<RemoteEnvironment, ConnectFailure> {
-        let spinner = Spinner::show(format!("connecting to {}", self.address));
+        let text = format!("connecting to {}", self.address);
+        // ssh may ask something on this terminal. The line waits until it has let us in.
+        if let Reach::Server(server) = &self.reach
+            && server.endpoint.is_bootstrapped()
+        {
+            let spinner = Arc::new(LateSpinner::new(text, server.bootstrap.may_ask));
+            let mut server = RemoteServer::clone(server);
+            let shown = Arc::clone(&spinner);
+            server.bootstrap.progress = Some(ProgressSink(Arc::new(move |progress| shown.report(progress))));
+            let connected = self.connect_to(&server, options).await;
+            spinner.clear();
+            return connected;
+        }
+        let spinner = Spinner::show(text);
         let connected = self.connect_quietly(options).await;
         drop(spinner);
         connected
@@ -191,25 +271,42 @@ impl RemoteTarget {
 
     /// The same with nobody at a terminal.
     pub(crate) async fn connect_quietly(&self, options: Options) -> Result<RemoteEnvironment, ConnectFailure> {
+        match &self.reach {
+            Reach::Server(server) => {
+                // With nobody at a terminal, nobody can answer.
+                let mut server = RemoteServer::clone(server);
+                server.bootstrap.may_ask = false;
+                self.connect_to(&server, options).await
+            }
+            Reach::Account(daemon) => {
+                let options = Options { client_name: CLIENT_NAME.to_owned(), ..options };
+                RemoteEnvironment::open(Arc::clone(daemon) as Arc<dyn Dial>, options).await
+            }
+        }
+    }
+
+    async fn connect_to(&self, server: &RemoteServer, options: Options) -> Result<RemoteEnvironment, ConnectFailure> {
         let environment = match &self.address {
             Address::Behind { environment, .. } => Some(environment.clone()),
-            Address::Environment(_) | Address::Url(_) => None,
+            Address::Environment(_) | Address::Url(_) | Address::Account => None,
         };
-        self.remote.connect(Options { client_name: CLIENT_NAME.to_owned(), environment, ..options }).await
+        server.connect(Options { client_name: CLIENT_NAME.to_owned(), environment, ..options }).await
     }
 
     /// Why the connection failed, and what the user can do about it.
     pub(crate) fn explain(&self, failure: &ConnectFailure) -> String {
         let prefix = match &self.address {
             Address::Environment(id) => format!("environment `{id}`: "),
-            Address::Url(_) | Address::Behind { .. } => String::new(),
+            Address::Url(_) | Address::Behind { .. } | Address::Account => String::new(),
         };
         let why = failure.to_string();
         let advice = match failure {
             _ if why.contains("HTTP 401") => {
-                ": name the file of its token with --token-file, or put it into environments.toml as auth_bearer_token"
+                ": name the file of its token with --token-file, or put it into environments.toml (auth_bearer_token, or auth_bearer_token_env)"
             }
-            ConnectFailure::Unreachable { .. } if matches!(self.remote.endpoint, Endpoint::Program(_)) => {
+            // What to do about it is said already.
+            ConnectFailure::Unreachable { .. } if self.is_this_account() || self.is_bootstrapped() => "",
+            ConnectFailure::Unreachable { .. } if matches!(&self.reach, Reach::Server(server) if matches!(server.endpoint, Endpoint::Program(_))) => {
                 ": does the program work by hand, and speak only the protocol on its stdout?"
             }
             ConnectFailure::Unreachable { .. } => ": is `exec-server serve` running there?",
@@ -262,6 +359,8 @@ pub(crate) struct OpenConnection {
     pub(crate) environment: RemoteEnvironment,
     /// The address, for the user and for programs.
     pub(crate) name: String,
+    /// How long the server keeps the session without us.
+    kept: Duration,
 }
 
 impl<L> OpenTarget<L> {
@@ -290,16 +389,35 @@ impl<L> OpenTarget<L> {
         self.connection().is_none_or(|connection| is_connected(&connection.environment))
     }
 
-    pub(crate) fn link_monitor(&self, raw: bool, quiet: bool) -> Option<LinkMonitor> {
-        let OpenConnection { environment, name } = self.connection()?;
+    /// What becomes of a program there when we leave without a word.
+    pub(crate) fn describe_leftover(&self) -> Option<String> {
+        self.connection().map(OpenConnection::describe_leftover)
+    }
+
+    pub(crate) fn link_monitor(&self, raw: Option<RawScreen>, quiet: bool) -> Option<LinkMonitor> {
+        let OpenConnection { environment, name, .. } = self.connection()?;
         Some(LinkMonitor::new(environment.link(), name.clone(), raw, quiet))
     }
 }
 
 impl OpenConnection {
     pub(crate) async fn open(remote: &RemoteTarget) -> anyhow::Result<Self> {
-        let options = Options { detached_ttl: Some(DETACHED_TTL), ..Options::default() };
-        Ok(Self { environment: remote.connect(options).await?, name: remote.address.to_string() })
+        let kept = remote.detached_ttl();
+        let options = Options { detached_ttl: Some(kept), ..Options::default() };
+        Ok(Self { environment: remote.connect(options).await?, name: remote.address.to_string(), kept })
+    }
+
+    /// What becomes of a program whose connection is gone.
+    pub(crate) fn describe_leftover(&self) -> String {
+        let name = &self.name;
+        match self.kept {
+            DETACHED_TTL => "if the program still runs there, its server ends it within a minute".to_owned(),
+            kept => format!(
+                "if the program still runs there, `exec-server ps --all --connect {name}` finds it; its server ends it \
+                 within {}",
+                table::duration(kept)
+            ),
+        }
     }
 
     /// Ends the session with all that runs in it. If the server cannot be reached, it does so when the session expires.

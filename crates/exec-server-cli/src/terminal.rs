@@ -48,6 +48,12 @@ pub(crate) fn size() -> Option<TerminalSize> {
     })
 }
 
+/// Whether there is a terminal on which a program of ours may ask the user something now, whatever our stdin is.
+pub(crate) fn is_ours() -> bool {
+    let Ok(terminal) = std::fs::File::options().read(true).write(true).open("/dev/tty") else { return false };
+    tcgetpgrp(&terminal).is_ok_and(|foreground| own_group().is_some_and(|own| own == foreground.as_raw_pid()))
+}
+
 /// Whether stdin may be read now. The kernel stops a background job that reads its terminal, with all its threads.
 pub(crate) fn stdin_is_ours() -> bool {
     match tcgetpgrp(stdin()) {

@@ -1,5 +1,6 @@
 //! Environments at the far end of a connection.
 
+pub use exec_client::bootstrap::{BootstrapDial, BootstrapOptions, Place, PlaceError, Progress, ProgressSink};
 pub use exec_client::{
     CallError, ConnectFailure, Dial, LinkMetrics, LinkState, Options, RemoteEnvironment, TargetDial, connect,
 };
@@ -14,12 +15,32 @@ pub enum ConnectByUrlError {
     /// The URL is none that can be connected to.
     #[error(transparent)]
     Url(#[from] ConnectUrlError),
+    /// The URL names no machine, container or pod.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// Nobody answers there, or the answer is no.
     #[error(transparent)]
     Failed(#[from] ConnectFailure),
 }
 
 /// Connects to a `ws://`, `wss://` or `unix://` URL with default options. Must be called inside a tokio runtime.
+///
+/// With `ssh://[USER@]HOST[:PORT]`, `docker://NAME`, `podman://NAME` or `kubectl://POD`, exec-server is brought there if need
+/// be, and the durable server of the account there is used: see [`BootstrapOptions`] for which binary that is.
 pub async fn connect_url(url: &str) -> Result<RemoteEnvironment, ConnectByUrlError> {
-    Ok(connect(url.parse()?, ConnectOptions::default(), Options::default()).await?)
+    connect_url_with(url, ConnectOptions::default(), Options::default()).await
+}
+
+/// The same with options: a bearer token (which places that ssh and its like lead to do not need), a session to resume, time
+/// limits.
+pub async fn connect_url_with(
+    url: &str,
+    transport: ConnectOptions,
+    options: Options,
+) -> Result<RemoteEnvironment, ConnectByUrlError> {
+    if Place::is_meant_by(url) {
+        let dial = BootstrapDial::new(url.parse()?, BootstrapOptions::default());
+        return Ok(RemoteEnvironment::open(std::sync::Arc::new(dial), options).await?);
+    }
+    Ok(connect(url.parse()?, transport, options).await?)
 }

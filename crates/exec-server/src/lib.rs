@@ -47,6 +47,9 @@
 //! A child gets only the variables that its command names: [`Command::environ`] is empty unless you set it, for
 //! instance to [`Environ::inherit_and`].
 //!
+//! The module [`spawn`] says the same with less: a `Command` that inherits as std's does, and a `Process` with `output()`,
+//! readers, `stdin()`, `wait()` and `kill()`, its id made for you.
+//!
 //! # Embedded or remote
 //!
 //! Write your code against `&dyn Environment`, and decide at one place what it works on:
@@ -161,10 +164,11 @@ pub mod client;
 pub mod local;
 #[cfg(feature = "serve")]
 pub mod serve;
+pub mod spawn;
 
 // What an environment is and can do.
-pub use exec_env::{BoxFuture, Environment, Files, Http, MachineInfo, Processes, SharedEnvironment, Shell};
-pub use exec_env::{files, http, process};
+pub use exec_env::{BoxFuture, Environment, Files, Http, MachineInfo, Processes, SharedEnvironment, Shell, Streams};
+pub use exec_env::{files, http, process, screen, streams};
 
 // The words of its signatures.
 pub use bytes::Bytes;
@@ -180,3 +184,8 @@ pub use exec_core::{
 pub use client::connect_url;
 #[cfg(feature = "local")]
 pub use local::open_local;
+
+/// The snippets of docs/rust.md, which are run with the other ones.
+#[cfg(all(doctest, feature = "local", feature = "client"))]
+#[doc = include_str!("../../../docs/rust.md")]
+struct RustPage;

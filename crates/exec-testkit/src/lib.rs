@@ -21,7 +21,7 @@
 //! - [`faulty_transport`]: a connection that breaks, delays, freezes and repeats; [`proxy`]: a TCP proxy that cuts;
 //! - [`hostile_server`]: a server that means harm to its client;
 //! - [`observers`]: clients that look on and cost little, and the echo that they must not delay;
-//! - [`binaries`] and [`codex`]: find the programs that are compared, our server and Codex;
+//! - [`binaries`] and [`codex`]: find the programs that are compared, our server and Codex; [`packages`]: clients of others;
 //! - [`fake_model`]: the model server that the real Codex CLI and the real Claude Code talk to in a test.
 //!
 //! Deliberately absent: any environment. The tests that name one are in `tests/it`.
@@ -36,6 +36,7 @@ pub mod mount;
 pub mod observers;
 pub mod origin;
 pub mod os_process;
+pub mod packages;
 pub mod proc_status;
 pub mod process;
 pub mod proxied;

@@ -29,6 +29,7 @@ pub mod screen;
 pub mod signal;
 pub mod start;
 pub mod stdin;
+pub mod streams;
 pub mod terminal;
 pub mod terminate;
 pub mod view;

@@ -25,7 +25,7 @@ use crate::stream::{self, HeldResource};
 use crate::tls::{ClientTls, TlsFailure};
 use crate::websocket::{MaskKeys, Role};
 
-pub use program::Program;
+pub use program::{Program, ProgramEnd, ProgramGroup, ProgramLines, StartedProgram};
 pub use url::{ConnectUrl, ConnectUrlError, WebSocketUrl};
 
 use websocket::UpgradeRequest;
@@ -122,6 +122,15 @@ pub enum ConnectError {
     OtherUser { target: String, uid: u32, ours: u32 },
     #[error("cannot start {program}: {source}")]
     Spawn { program: String, source: io::Error },
+    /// The program that was to lead to a server did not.
+    #[error("cannot reach {target}: {problem}")]
+    NoWayIn {
+        target: String,
+        /// What happened, and what to do about it.
+        problem: String,
+        /// Whether the next attempt will end the same way.
+        permanent: bool,
+    },
 }
 
 /// Connects. An attempt that fails or is dropped leaves nothing behind.
@@ -145,7 +154,7 @@ pub async fn connect(target: &Target, options: &ConnectOptions) -> Result<Connec
 
 fn connect_program(program: &Program, limits: &Limits) -> Result<Connection, ConnectError> {
     let name = program.program.to_string_lossy().into_owned();
-    match program::spawn(program) {
+    match program::spawn(program, ProgramGroup::Own) {
         Err(source) => Err(ConnectError::Spawn { program: name, source }),
         Ok((child, stdin, stdout)) => {
             let pid = child.pid.as_raw_nonzero().get().unsigned_abs();

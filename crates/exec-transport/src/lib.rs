@@ -45,12 +45,15 @@ mod tls;
 pub mod token;
 mod websocket;
 
-pub use connect::{ConnectError, ConnectOptions, ConnectUrl, ConnectUrlError, Program, Target, WebSocketUrl, connect};
+pub use connect::{
+    ConnectError, ConnectOptions, ConnectUrl, ConnectUrlError, Program, ProgramEnd, ProgramGroup, ProgramLines,
+    StartedProgram, Target, WebSocketUrl, connect,
+};
 pub use connection::{Connection, Identity, Receiver, SendError, Sender};
 pub use limits::Limits;
 pub use listen::{
     AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, ConnectionBudget, ListenOptions, ListenUrl,
-    ListenUrlError, Listener, PeerCheck, PendingConnection, SharedRoom,
+    ListenUrlError, Listener, PassedSocket, PassedSocketError, PeerCheck, PendingConnection, SharedRoom,
 };
 pub use memory::memory_pair;
 pub use message::{CloseReason, ConnectionEnd, Message, Received};

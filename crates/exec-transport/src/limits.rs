@@ -102,6 +102,12 @@ pub const CHILD_GRACE: Duration = Duration::from_secs(2);
 /// A child's stderr line longer than this is logged in pieces.
 pub(crate) const CHILD_LOG_LINE_BYTES: usize = 8 << 10;
 
+/// How many lines of a child's stderr are kept, to be told when it fails: a warning of ssh's fills a dozen.
+pub(crate) const CHILD_LAST_LINES: usize = 24;
+
+/// Longest line of a program that has not become a connection yet; a longer one comes in pieces.
+pub(crate) const PROGRAM_LINE_BYTES: usize = 4 << 10;
+
 /// The bounds that may be set for one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {

@@ -12,6 +12,7 @@ mod budget;
 mod handshake;
 mod handshake_slots;
 mod http;
+mod passed_socket;
 mod peer_check;
 mod socket_file;
 mod throttle;
@@ -19,7 +20,8 @@ mod throttle;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,6 +44,7 @@ use crate::tls::ServerTls;
 
 pub use auth::{Auth, AuthError, AuthMode, AuthSettings};
 pub use budget::{ConnectionBudget, SharedRoom};
+pub use passed_socket::{PassedSocket, PassedSocketError};
 pub use peer_check::PeerCheck;
 
 pub(crate) use budget::ConnectionPermit;
@@ -218,8 +221,25 @@ pub struct Listener {
 #[derive(Debug)]
 enum ListenSource {
     Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
+    Unix(UnixListener, SocketPath),
     Stdio { taken: bool },
+}
+
+#[derive(Debug)]
+enum SocketPath {
+    /// Ours to remove.
+    Own(SocketFile),
+    /// Of whoever passed the socket to us.
+    Passed(PathBuf),
+}
+
+impl SocketPath {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Own(file) => &file.path,
+            Self::Passed(path) => path,
+        }
+    }
 }
 
 enum Event {
@@ -231,6 +251,15 @@ enum Event {
 impl Listener {
     /// Starts to listen. A stale socket file is replaced; one on which a server listens is an error.
     pub async fn bind(url: &ListenUrl, options: ListenOptions) -> Result<Self, BindError> {
+        Self::open(url, None, options).await
+    }
+
+    /// Accepts on a socket that a service manager has bound, and listens on, for us. It stays when we end.
+    pub async fn bind_passed(socket: PassedSocket, options: ListenOptions) -> Result<Self, BindError> {
+        Self::open(&socket.url, Some(socket.descriptor), options).await
+    }
+
+    async fn open(url: &ListenUrl, passed: Option<OwnedFd>, options: ListenOptions) -> Result<Self, BindError> {
         if let Some(auth) = &options.auth {
             match url {
                 ListenUrl::WebSocket(_) | ListenUrl::SecureWebSocket(_) => {}
@@ -254,13 +283,22 @@ impl Listener {
                     }
                     tracing::warn!("whoever reaches {url} may run programs here: no token is asked for");
                 }
-                let listener = listen_tcp(*address);
+                let listener = match passed {
+                    Some(socket) => TcpListener::from_std(socket.into()),
+                    None => listen_tcp(*address),
+                };
                 let listener = listener.map_err(|source| BindError::Tcp { url: url.clone(), source })?;
                 (ListenSource::Tcp(listener), AllowedHosts::of_network(options.auth.as_ref(), options.allow_hosts))
             }
             ListenUrl::Unix(path) => {
-                let (listener, file) = socket_file::listen_at(path).await?;
-                (ListenSource::Unix(listener, file), AllowedHosts::Any)
+                let (listener, path) = match passed {
+                    Some(socket) => (passed_socket::unix_listener(socket, path)?, SocketPath::Passed(path.clone())),
+                    None => {
+                        let (listener, file) = socket_file::listen_at(path).await?;
+                        (listener, SocketPath::Own(file))
+                    }
+                };
+                (ListenSource::Unix(listener, path), AllowedHosts::Any)
             }
             ListenUrl::Stdio => (ListenSource::Stdio { taken: false }, AllowedHosts::Any),
         };
@@ -292,7 +330,7 @@ impl Listener {
                 Ok(address) => ListenUrl::WebSocket(address).to_string(),
                 Err(error) => format!("ws://(unknown: {error})"),
             },
-            ListenSource::Unix(_, file) => format!("unix://{}", file.path.display()),
+            ListenSource::Unix(_, path) => format!("unix://{}", path.path().display()),
             ListenSource::Stdio { .. } => "stdio".to_owned(),
         }
     }
@@ -458,9 +496,9 @@ impl ListenSource {
                 let (stream, address) = listener.accept().await?;
                 Ok(AcceptedStream::Tcp(stream.into_std()?, address))
             }
-            Self::Unix(listener, file) => {
+            Self::Unix(listener, path) => {
                 let (stream, _) = listener.accept().await?;
-                Ok(AcceptedStream::Unix(stream.into_std()?, file.path.clone()))
+                Ok(AcceptedStream::Unix(stream.into_std()?, path.path().to_owned()))
             }
             Self::Stdio { .. } => std::future::pending().await,
         }

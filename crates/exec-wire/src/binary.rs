@@ -1,4 +1,4 @@
-//! Binary frames: output and file blocks as raw bytes behind a small header.
+//! Binary frames: output, file blocks and chunks of streams as raw bytes behind a small header.
 //!
 //! ```text
 //!   0       1         2        3       4          6                     14         14+n
@@ -22,6 +22,7 @@ pub const HEADER_BYTES: usize = 14;
 const KIND_OUTPUT: u8 = 1;
 const KIND_BLOCK: u8 = 2;
 const KIND_WRITE: u8 = 3;
+const KIND_STREAM_WRITE: u8 = 4;
 const FLAG_EOF: u8 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,11 +32,11 @@ pub enum FrameHeader<'a> {
         seq: u64,
         stream: Stream,
     },
-    /// The answer to a `fs/readBlock`.
+    /// The answer to a `fs/readBlock` or a `net/read`.
     Block {
         /// The id of the request, as JSON text: `7` or `"a"`.
         request_id: &'a str,
-        /// Where the block begins.
+        /// Where the block begins; of a chunk of a stream, its number.
         offset: u64,
         /// Whether fewer bytes were there than asked for.
         eof: bool,
@@ -47,6 +48,15 @@ pub enum FrameHeader<'a> {
         handle_id: &'a str,
         /// Where the block begins.
         offset: u64,
+    },
+    /// A `net/write`, from the client. The id of the stream stands where that of the handle does.
+    StreamWrite {
+        /// The id of the request, as JSON text.
+        request_id: &'a str,
+        stream_id: &'a str,
+        offset: u64,
+        /// Whether these are the last bytes.
+        eof: bool,
     },
 }
 
@@ -77,7 +87,7 @@ pub struct IdTooLong {
 
 /// Whether a binary message is one of these rather than JSON text.
 pub fn is_binary(message: &[u8]) -> bool {
-    matches!(message.first(), Some(&(KIND_OUTPUT | KIND_BLOCK | KIND_WRITE)))
+    matches!(message.first(), Some(&(KIND_OUTPUT | KIND_BLOCK | KIND_WRITE | KIND_STREAM_WRITE)))
 }
 
 /// Appends a frame.
@@ -89,9 +99,14 @@ pub fn encode(out: &mut Vec<u8>, header: &FrameHeader<'_>, payload: &[u8]) -> Re
             (KIND_BLOCK, 0, flags, request_id, offset)
         }
         FrameHeader::Write { request_id, offset, .. } => (KIND_WRITE, 0, 0, request_id, offset),
+        FrameHeader::StreamWrite { request_id, offset, eof, .. } => {
+            let flags = if eof { FLAG_EOF } else { 0 };
+            (KIND_STREAM_WRITE, 0, flags, request_id, offset)
+        }
     };
     let handle = match *header {
         FrameHeader::Write { handle_id, .. } => Some(handle_id),
+        FrameHeader::StreamWrite { stream_id, .. } => Some(stream_id),
         FrameHeader::Output { .. } | FrameHeader::Block { .. } => None,
     };
     let id_bytes = u16::try_from(id.len()).map_err(|_| IdTooLong { found_bytes: id.len() })?;
@@ -124,7 +139,7 @@ pub fn decode(frame: &[u8]) -> Result<(FrameHeader<'_>, &[u8]), MalformedFrame> 
     let (id, payload) = rest.split_at_checked(id_bytes).ok_or(short)?;
     let id = std::str::from_utf8(id).map_err(|_| MalformedFrame::Id)?;
     let position = u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]);
-    let known_flags = if kind == KIND_BLOCK { FLAG_EOF } else { 0 };
+    let known_flags = if matches!(kind, KIND_BLOCK | KIND_STREAM_WRITE) { FLAG_EOF } else { 0 };
     if flags & !known_flags != 0 {
         return Err(MalformedFrame::Flags { flags });
     }
@@ -140,6 +155,10 @@ pub fn decode(frame: &[u8]) -> Result<(FrameHeader<'_>, &[u8]), MalformedFrame> 
     let (handle_bytes, rest) = payload.split_first().ok_or(short)?;
     let (handle, payload) = rest.split_at_checked(usize::from(*handle_bytes)).ok_or(short)?;
     let handle_id = std::str::from_utf8(handle).map_err(|_| MalformedFrame::Id)?;
+    if kind == KIND_STREAM_WRITE {
+        let eof = flags & FLAG_EOF != 0;
+        return Ok((FrameHeader::StreamWrite { request_id: id, stream_id: handle_id, offset: position, eof }, payload));
+    }
     Ok((FrameHeader::Write { request_id: id, handle_id, offset: position }, payload))
 }
 

@@ -217,51 +217,73 @@ macro_rules! numbers {
     )*};
 }
 
-/// Where a type asks for one kind of value, every other kind is refused.
+/// Where a type asks for one kind of value, every other kind is refused. Only the visit of that kind is named, because each is
+/// compiled for each of some hundred types.
 macro_rules! only {
-    ($($method:ident $kind:pat,)*) => {$(
+    ($($method:ident $kind:ident $visit:ident,)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
             match self {
-                $kind => self.deserialize_any(visitor),
-                _ => Err(self.wrong_type(&visitor)),
+                Self::$kind(value) => $visit(value, visitor),
+                other => Err(other.wrong_type(&visitor)),
             }
         }
     )*};
 }
 
+fn visit_bool<'de, V: Visitor<'de>>(value: bool, visitor: V) -> Result<V::Value, DecodeError> {
+    visitor.visit_bool(value)
+}
+
+fn visit_string<'de, V: Visitor<'de>>(text: Cow<'de, str>, visitor: V) -> Result<V::Value, DecodeError> {
+    match text {
+        Cow::Borrowed(text) => visitor.visit_borrowed_str(text),
+        Cow::Owned(text) => visitor.visit_string(text),
+    }
+}
+
+fn visit_array<'de, V: Visitor<'de>>(items: Vec<Tree<'de>>, visitor: V) -> Result<V::Value, DecodeError> {
+    let found = items.len();
+    let mut items = items.into_iter();
+    let value = visitor.visit_seq(SeqDeserializer::new(items.by_ref()))?;
+    match items.next() {
+        None => Ok(value),
+        Some(_) => Err(DecodeError::invalid_length(found, &"fewer elements in array")),
+    }
+}
+
+fn visit_object<'de, V: Visitor<'de>>(
+    members: Vec<(Cow<'de, str>, Tree<'de>)>,
+    visitor: V,
+) -> Result<V::Value, DecodeError> {
+    visitor.visit_map(MapDeserializer::new(members.into_iter()))
+}
+
+/// For a visitor that takes anything, a number is the narrowest integer that holds it, or a float.
+fn visit_number<'de, V: Visitor<'de>>(number: &str, visitor: V) -> Result<V::Value, DecodeError> {
+    if let Ok(value) = number.parse::<u64>() {
+        visitor.visit_u64(value)
+    } else if let Ok(value) = number.parse::<i64>() {
+        visitor.visit_i64(value)
+    } else if let Ok(value) = number.parse::<u128>() {
+        visitor.visit_u128(value)
+    } else if let Ok(value) = number.parse::<i128>() {
+        visitor.visit_i128(value)
+    } else {
+        visitor.visit_f64(number.parse().map_err(DecodeError::custom)?)
+    }
+}
+
 impl<'de> Deserializer<'de> for Tree<'de> {
     type Error = DecodeError;
 
-    /// For a visitor that takes anything, a number is the narrowest integer that holds it, or a float.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self {
             Self::Null => visitor.visit_unit(),
             Self::Bool(value) => visitor.visit_bool(value),
-            Self::String(Cow::Borrowed(text)) => visitor.visit_borrowed_str(text),
-            Self::String(Cow::Owned(text)) => visitor.visit_string(text),
-            Self::Array(items) => {
-                let found = items.len();
-                let mut items = items.into_iter();
-                let value = visitor.visit_seq(SeqDeserializer::new(items.by_ref()))?;
-                match items.next() {
-                    None => Ok(value),
-                    Some(_) => Err(DecodeError::invalid_length(found, &"fewer elements in array")),
-                }
-            }
-            Self::Object(members) => visitor.visit_map(MapDeserializer::new(members.into_iter())),
-            Self::Number(number) => {
-                if let Ok(value) = number.parse::<u64>() {
-                    visitor.visit_u64(value)
-                } else if let Ok(value) = number.parse::<i64>() {
-                    visitor.visit_i64(value)
-                } else if let Ok(value) = number.parse::<u128>() {
-                    visitor.visit_u128(value)
-                } else if let Ok(value) = number.parse::<i128>() {
-                    visitor.visit_i128(value)
-                } else {
-                    visitor.visit_f64(number.parse().map_err(DecodeError::custom)?)
-                }
-            }
+            Self::Number(number) => visit_number(number, visitor),
+            Self::String(text) => visit_string(text, visitor),
+            Self::Array(items) => visit_array(items, visitor),
+            Self::Object(members) => visit_object(members, visitor),
         }
     }
 
@@ -281,16 +303,22 @@ impl<'de> Deserializer<'de> for Tree<'de> {
     }
 
     only! {
-        deserialize_bool Self::Bool(_),
-        deserialize_char Self::String(_),
-        deserialize_str Self::String(_),
-        deserialize_string Self::String(_),
-        deserialize_bytes Self::String(_),
-        deserialize_byte_buf Self::String(_),
-        deserialize_identifier Self::String(_),
-        deserialize_unit Self::Null,
-        deserialize_seq Self::Array(_),
-        deserialize_map Self::Object(_),
+        deserialize_bool Bool visit_bool,
+        deserialize_char String visit_string,
+        deserialize_str String visit_string,
+        deserialize_string String visit_string,
+        deserialize_bytes String visit_string,
+        deserialize_byte_buf String visit_string,
+        deserialize_identifier String visit_string,
+        deserialize_seq Array visit_array,
+        deserialize_map Object visit_object,
+    }
+
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match self {
+            Self::Null => visitor.visit_unit(),
+            other => Err(other.wrong_type(&visitor)),
+        }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
@@ -328,8 +356,8 @@ impl<'de> Deserializer<'de> for Tree<'de> {
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
         match self {
-            Self::Array(_) => self.deserialize_any(visitor).map_err(|error| error.with_members(fields.len())),
-            _ => self.deserialize_map(visitor),
+            Self::Array(items) => visit_array(items, visitor).map_err(|error| error.with_members(fields.len())),
+            other => other.deserialize_map(visitor),
         }
     }
 

@@ -8,7 +8,7 @@
 //! method        the table of all methods and notifications: types of params and results, and how each behaves
 //! extension     what this wire adds to that of Codex's server, by the names that servers advertise
 //! decode        typed values out of scanned text, and the error text if that fails
-//! initialize, environment, process, fs, http, network, discovery, sandbox, session
+//! initialize, environment, process, fs, http, net, network, discovery, sandbox, session
 //!               the types, declared by shape, made of path_uri, base64, text (strings that need not be UTF-8) and empty
 //!               (no members)
 //! error         error codes, and the texts that belong to no single operation
@@ -39,6 +39,7 @@ pub mod http;
 pub mod initialize;
 pub mod limits;
 pub mod method;
+pub mod net;
 pub mod network;
 pub mod output_codec;
 pub mod path_uri;

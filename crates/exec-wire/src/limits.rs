@@ -64,6 +64,16 @@ pub const DISCOVERY_ROOTS: usize = 128;
 /// Most decoded bytes of one `http/request/bodyDelta`.
 pub const BODY_DELTA_BYTES: usize = 1 << 20;
 
+/// Longest id of a stream or of a listener, in bytes.
+pub const STREAM_ID_BYTES: usize = 32;
+
+/// Most bytes of a chunk of a stream. Small enough that the echo of a keystroke does not wait long behind one.
+pub const STREAM_CHUNK_BYTES: usize = 256 << 10;
+
+/// Chunks of a stream that were read and not acknowledged. With a round trip of 80 ms, that is 25 MB/s; and so much a server
+/// keeps in memory of each stream whose client is away.
+pub const STREAM_WINDOW_CHUNKS: u64 = 8;
+
 /// What an entry of a log costs whoever holds it, beside its bytes. Counted against the window of a client, or a child that
 /// prints byte by byte would fill its memory.
 pub const ENTRY_OVERHEAD_BYTES: usize = 96;

@@ -6,7 +6,7 @@
 //! a method is not known here.
 
 use bytes::Bytes;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -16,7 +16,7 @@ use crate::decode::DecodeError;
 use crate::extension::Extension;
 use crate::path_uri::PathUri;
 use crate::scan::RawJson;
-use crate::{discovery, environment, fs, http, initialize, network, process, session};
+use crate::{discovery, environment, fs, http, initialize, net, network, process, session};
 
 /// The group of methods that an error text names when the handshake is not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,6 +30,7 @@ pub enum MethodFamily {
     EnvironmentConfig,
     CapabilityDiscovery,
     Session,
+    Streams,
     /// Asked by the server, answered by the client.
     Network,
 }
@@ -47,6 +48,7 @@ impl MethodFamily {
             Self::EnvironmentConfig => "environment config",
             Self::CapabilityDiscovery => "capability discovery",
             Self::Session => "session",
+            Self::Streams => "stream",
             Self::Network => "network",
         }
     }
@@ -236,11 +238,10 @@ pub struct MethodSpec {
     pub summary: &'static str,
     pub family: MethodFamily,
     pub behaviour: Behaviour,
-    pub params: JsonType,
-    pub result: JsonType,
 }
 
-/// A type of params or results, for code that handles all of them alike: the schema and the tests over golden files.
+/// A type of params or results, for code that handles all of them alike: the tests over golden files. It is no part of a row,
+/// because whoever looks at a row would have all of this compiled into the program: some megabytes.
 #[derive(Clone, Copy)]
 pub struct JsonType {
     pub type_name: &'static str,
@@ -248,17 +249,11 @@ pub struct JsonType {
     pub check: fn(RawJson<'_>) -> Result<(), DecodeError>,
     /// Decodes a value and encodes it again.
     pub rewrite: fn(RawJson<'_>) -> Result<String, DecodeError>,
-    pub schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
 impl JsonType {
-    const fn of<T: Serialize + DeserializeOwned + JsonSchema>(type_name: &'static str) -> Self {
-        Self {
-            type_name,
-            check: |raw| raw.decode::<T>().map(drop),
-            rewrite: rewrite::<T>,
-            schema: SchemaGenerator::subschema_for::<T>,
-        }
+    const fn of<T: Serialize + DeserializeOwned>(type_name: &'static str) -> Self {
+        Self { type_name, check: |raw| raw.decode::<T>().map(drop), rewrite: rewrite::<T> }
     }
 }
 
@@ -297,9 +292,28 @@ macro_rules! methods {
                         summary: $summary.trim_ascii(),
                         family: MethodFamily::$family,
                         behaviour: $behaviour,
-                        params: JsonType::of::<$params>(stringify!($params)),
-                        result: JsonType::of::<$result>(stringify!($result)),
                     } },)*
+                }
+            }
+
+            pub const fn params(self) -> JsonType {
+                match self {
+                    $(Self::$variant => JsonType::of::<$params>(stringify!($params)),)*
+                }
+            }
+
+            pub const fn result(self) -> JsonType {
+                match self {
+                    $(Self::$variant => JsonType::of::<$result>(stringify!($result)),)*
+                }
+            }
+
+            /// The schemas of its params and of its result.
+            pub(crate) fn schemas(self, generator: &mut SchemaGenerator) -> (Schema, Schema) {
+                match self {
+                    $(Self::$variant => {
+                        (generator.subschema_for::<$params>(), generator.subschema_for::<$result>())
+                    })*
                 }
             }
         }
@@ -347,6 +361,13 @@ macro_rules! notifications {
             pub const fn params(self) -> JsonType {
                 match self {
                     $(Self::$variant => JsonType::of::<$params>(stringify!($params)),)*
+                }
+            }
+
+            /// The schema of its params.
+            pub(crate) fn schema(self, generator: &mut SchemaGenerator) -> Schema {
+                match self {
+                    $(Self::$variant => generator.subschema_for::<$params>(),)*
                 }
             }
         }
@@ -398,6 +419,39 @@ methods! {
     ProcessForget "process/forget" Exec, CHANGES.ours(), process::ForgetParams => process::ForgetResult;
     /// Makes an HTTP request from the environment. It is dropped with its connection: nobody else could read the response.
     HttpRequest "http/request" Http, READS.once().waits().audited().for_drivers(), http::RequestParams => http::RequestResult;
+    /// Connects from the machine. The server knows the stream again by its id.
+    NetOpen "net/open" Streams, CHANGES.waits().audited().ours(), net::OpenParams => net::OpenResult;
+    /// Reads a chunk of a stream, and waits for it.
+    NetRead "net/read" Streams, READS.waits().for_drivers().ours_with("net/open"), net::ReadParams => net::ReadResult {
+        fn result_from_block(block: Bytes, eof: bool) -> Option<Self::Result> {
+            Some(net::ReadResult { chunk: block.into(), eof })
+        }
+    };
+    /// Writes to a stream. The server knows bytes again by their offset.
+    NetWrite "net/write" Streams, CHANGES.control().bulk().ours_with("net/open"), net::WriteParams => net::WriteResult {
+        fn from_frame(frame: &Bytes) -> Option<Self> {
+            let (FrameHeader::StreamWrite { stream_id, offset, eof, .. }, payload) = binary::decode(frame).ok()? else {
+                return None;
+            };
+            Some(Self { stream_id: stream_id.to_owned(), offset, chunk: Base64(frame.slice_ref(payload)), eof })
+        }
+
+        fn write_frame(&self, request_id: &str, out: &mut Vec<u8>) -> bool {
+            let Self { stream_id, offset, eof, .. } = self;
+            let header = FrameHeader::StreamWrite { request_id, stream_id, offset: *offset, eof: *eof };
+            binary::encode(out, &header, &self.chunk.0).is_ok()
+        }
+    };
+    /// Waits until a stream has room for what is to be written.
+    NetAwaitRoom "net/awaitRoom" Streams, READS.waits().for_drivers().ours_with("net/open"), net::AwaitRoomParams => net::WriteResult;
+    /// Closes a stream.
+    NetClose "net/close" Streams, CHANGES.waits().ours_with("net/open"), net::CloseParams => net::CloseResult;
+    /// Listens on the machine. The server knows the listener again by its id.
+    NetListen "net/listen" Streams, CHANGES.audited().ours(), net::ListenParams => net::ListenResult;
+    /// Waits for the next connection to a listener.
+    NetAccept "net/accept" Streams, READS.waits().for_drivers().ours_with("net/listen"), net::AcceptParams => net::AcceptResult;
+    /// Stops listening.
+    NetUnlisten "net/unlisten" Streams, CHANGES.control().ours_with("net/listen"), net::UnlistenParams => net::UnlistenResult;
     /// Looks through directories for skills and plugins.
     CapabilityRootsDiscover "capabilityRoots/discoverV1" CapabilityDiscovery, READS, discovery::DiscoverRootsParams => discovery::DiscoverRootsResult;
     /// Looks for everything that applies to a directory. No server of ours answers it.
@@ -484,6 +538,14 @@ methods! {
     };
     /// Sets the times of last access and modification.
     FsSetTimes "fs/setTimes" Filesystem, CHANGES.ours().audited(), fs::SetTimesParams => fs::SetTimesResult {
+        fn changed_paths(&self) -> Vec<&PathUri> {
+            vec![&self.path]
+        }
+    };
+    /// Tells the extended attributes that users set.
+    FsGetAttributes "fs/getAttributes" Filesystem, READS.ours(), fs::GetAttributesParams => fs::GetAttributesResult;
+    /// Sets or removes extended attributes.
+    FsSetAttributes "fs/setAttributes" Filesystem, CHANGES.ours().audited(), fs::SetAttributesParams => fs::SetAttributesResult {
         fn changed_paths(&self) -> Vec<&PathUri> {
             vec![&self.path]
         }

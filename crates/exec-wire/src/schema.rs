@@ -15,9 +15,7 @@ pub fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let mut methods = Map::new();
     let mut describe = |method: Method| {
-        let spec = method.spec();
-        let params = (spec.params.schema)(&mut generator);
-        let result = (spec.result.schema)(&mut generator);
+        let (params, result) = method.schemas(&mut generator);
         json!({ "params": params, "result": result })
     };
     for method in Method::ALL.iter().filter(|method| method.is_served()) {
@@ -27,7 +25,7 @@ pub fn schema() -> Value {
     let called = json!({ asked.name(): describe(asked) });
     let mut notifications = Map::new();
     for notification in NotificationMethod::ALL {
-        let params = (notification.params().schema)(&mut generator);
+        let params = notification.schema(&mut generator);
         notifications.insert(notification.name().to_owned(), json!({ "params": params }));
     }
     let id = generator.subschema_for::<RequestId>();

@@ -20,7 +20,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("exec-tools", &["exec-core", "exec-env"]),
     ("exec-mcp", &["exec-core", "exec-env", "exec-tools"]),
     ("exec-app-server", &["exec-core", "exec-env", "exec-wire", "exec-transport"]),
+    ("exec-e2b", &["exec-core", "exec-env"]),
     ("exec-server", &["exec-core", "exec-env", "exec-local", "exec-client", "exec-rpc", "exec-transport"]),
+    // What the SDKs of other languages share, and each of them.
+    ("exec-sdk", &["exec-server"]),
+    ("exec-server-python", &["exec-sdk"]),
     // The binary and the tests may use every library; no library may use them.
     ("exec-server-cli", LIBRARIES),
     ("exec-testkit", LIBRARIES),
@@ -41,6 +45,7 @@ const LIBRARIES: &[&str] = &[
     "exec-tools",
     "exec-mcp",
     "exec-app-server",
+    "exec-e2b",
     "exec-server",
 ];
 
@@ -125,6 +130,8 @@ mod tests {
         let text = format!("[package]\nname = \"{user}\"\n[dependencies]\n{used}.workspace = true\n");
         let package = Package {
             name: user.to_owned(),
+            version: "1.0.0".to_owned(),
+            repository: None,
             manifest_path: manifest.clone().into(),
             dependencies: vec![Dependency { name: used.to_owned(), kind: kind.map(str::to_owned) }],
             targets: Vec::new(),

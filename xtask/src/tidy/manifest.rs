@@ -34,8 +34,14 @@ mod tests {
     fn found(dependencies: &str, used: &[&str]) -> Vec<usize> {
         let text = format!("[workspace.dependencies]\n{dependencies}[profile.dev]\ndebug = 1\n");
         let dependencies = used.iter().map(|name| Dependency { name: (*name).to_owned(), kind: None }).collect();
-        let package =
-            Package { name: "p".to_owned(), manifest_path: "p/Cargo.toml".into(), dependencies, targets: Vec::new() };
+        let package = Package {
+            name: "p".to_owned(),
+            version: "1.0.0".to_owned(),
+            repository: None,
+            manifest_path: "p/Cargo.toml".into(),
+            dependencies,
+            targets: Vec::new(),
+        };
         let files = vec![TextFile { path: MANIFEST.to_owned(), text }];
         let tree = Tree::from_parts(files, vec![Member { manifest: "p/Cargo.toml".to_owned(), package }]);
         check(&tree).into_iter().map(|violation| violation.line).collect()

@@ -13,6 +13,7 @@ use toml::Spanned;
 use url::{Host, Url};
 
 use super::{ConfigurationSource, ConfiguredEnvironment, Endpoint, EnvironmentKind, Environments, LOCAL, RemoteServer};
+use crate::bootstrap::{Place, PlaceError};
 use crate::limits::ENVIRONMENT_ID_CHARS;
 
 /// Why a configuration file cannot be used.
@@ -54,6 +55,12 @@ pub enum ConfigProblem {
     TimeoutNeedsUrl { id: String },
     #[error("environment `{id}` auth_bearer_token requires url")]
     TokenNeedsUrl { id: String },
+    #[error("environment `{id}` auth_bearer_token_env requires url")]
+    TokenVariableNeedsUrl { id: String },
+    #[error("environment `{id}` must not set both auth_bearer_token and auth_bearer_token_env")]
+    TwoTokens { id: String },
+    #[error("environment `{id}` auth_bearer_token_env must be the name of a variable")]
+    BadTokenVariable { id: String },
     #[error("environment `{id}` program cannot be empty")]
     EmptyProgram { id: String },
     #[error("environment `{id}` {key} must be a number of seconds, 0 or more")]
@@ -89,12 +96,15 @@ struct EnvironmentTable {
     id: Spanned<String>,
     url: Option<Spanned<String>>,
     auth_bearer_token: Option<Spanned<String>>,
+    auth_bearer_token_env: Option<Spanned<String>>,
     program: Option<Spanned<String>>,
     args: Option<Spanned<Vec<String>>>,
     env: Option<Spanned<BTreeMap<String, String>>>,
     cwd: Option<Spanned<PathBuf>>,
     connect_timeout_sec: Option<Spanned<f64>>,
     initialize_timeout_sec: Option<Spanned<f64>>,
+    #[serde(alias = "reconnect_timeout")]
+    reconnect_timeout_sec: Option<Spanned<f64>>,
     #[serde(default)]
     skills: Skills,
 }
@@ -135,17 +145,23 @@ impl Environments {
 impl RemoteServer {
     /// A server that is added to those of a file, under the same rules as there.
     pub fn checked(id: &str, url: &str, bearer_token: Option<&str>) -> Result<Self, ConfigProblem> {
+        // Whoever may add a server must not make us run ssh with the keys of the gateway's account, or docker.
+        if Place::is_meant_by(url.trim()) {
+            return Err(ConfigProblem::UrlScheme { url: url.to_owned() });
+        }
         let spanned = |text: &str| Spanned::new(0..0, text.to_owned());
         let table = EnvironmentTable {
             id: spanned(id),
             url: Some(spanned(url)),
             auth_bearer_token: bearer_token.map(spanned),
+            auth_bearer_token_env: None,
             program: None,
             args: None,
             env: None,
             cwd: None,
             connect_timeout_sec: None,
             initialize_timeout_sec: None,
+            reconnect_timeout_sec: None,
             skills: Skills::default(),
         };
         let checked =
@@ -175,7 +191,8 @@ fn validate(file: ConfigFile, path: &Path) -> Result<Environments, LocatedProble
         None => include_local.then(|| LOCAL.to_owned()),
         Some(default) => validate_default(default, &environments)?,
     };
-    Ok(Environments { environments, default, source: ConfigurationSource::File(path.to_owned()) })
+    let (names_default, source) = (file.default.is_some(), ConfigurationSource::File(path.to_owned()));
+    Ok(Environments { environments, default, names_default, source })
 }
 
 fn validate_id(id: &Spanned<String>, taken: &mut BTreeSet<String>) -> Result<(), LocatedProblem> {
@@ -235,6 +252,8 @@ fn validate_table(table: &EnvironmentTable, directory: &Path) -> Result<RemoteSe
         tls: None,
         connect_timeout: seconds("connect_timeout_sec", &table.connect_timeout_sec)?,
         initialize_timeout: seconds("initialize_timeout_sec", &table.initialize_timeout_sec)?,
+        reconnect_timeout: seconds("reconnect_timeout_sec", &table.reconnect_timeout_sec)?,
+        token_variable: table.auth_bearer_token_env.as_ref().map(|name| name.get_ref().clone()),
         required_skills: table.skills.required.clone(),
         ..RemoteServer::new(endpoint)
     })
@@ -255,12 +274,14 @@ fn validate_url(table: &EnvironmentTable, url: &Spanned<String>) -> Result<Endpo
         return Err(problem_at(url, ConfigProblem::EmptyUrl));
     }
     let endpoint = |bearer_token| Endpoint::Url { url: text.to_owned(), bearer_token };
-    // Our extension: a unix socket. It needs no token, because its file has an owner.
-    if text.starts_with("unix://") {
-        return match &table.auth_bearer_token {
-            Some(token) => Err(problem_at(token, ConfigProblem::TokenNeedsUrl { id: id() })),
-            None => Ok(endpoint(None)),
-        };
+    // Our extensions: a unix socket, whose file has an owner, and places that ssh and its like lead to. They need no token.
+    if Place::is_meant_by(text) {
+        let bad = |error: PlaceError| ConfigProblem::BadUrl { url: text.to_owned(), why: error.problem.to_owned() };
+        text.parse::<Place>().map_err(|error| problem_at(url, bad(error)))?;
+    }
+    if text.starts_with("unix://") || Place::is_meant_by(text) {
+        refuse_tokens(table)?;
+        return Ok(endpoint(None));
     }
     let lower = text.to_ascii_lowercase();
     if !lower.starts_with("ws://") && !lower.starts_with("wss://") {
@@ -269,15 +290,37 @@ fn validate_url(table: &EnvironmentTable, url: &Spanned<String>) -> Result<Endpo
     let bad = |why: String| problem_at(url, ConfigProblem::BadUrl { url: text.to_owned(), why });
     let parsed = Url::parse(text).map_err(|error| bad(error.to_string()))?;
     text.parse::<exec_transport::ConnectUrl>().map_err(|error| bad(error.to_string()))?;
-    let Some(token) = &table.auth_bearer_token else { return Ok(endpoint(None)) };
+    let token = match (&table.auth_bearer_token, &table.auth_bearer_token_env) {
+        (None, None) => return Ok(endpoint(None)),
+        (Some(_), Some(variable)) => return Err(problem_at(variable, ConfigProblem::TwoTokens { id: id() })),
+        (Some(token), None) | (None, Some(token)) => token,
+    };
     if parsed.scheme() != "wss" && !is_loopback(&parsed) {
         return Err(problem_at(token, ConfigProblem::TokenInTheClear));
+    }
+    if let Some(variable) = &table.auth_bearer_token_env {
+        let name = variable.get_ref();
+        let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'=');
+        return match is_name {
+            true => Ok(endpoint(None)),
+            false => Err(problem_at(variable, ConfigProblem::BadTokenVariable { id: id() })),
+        };
     }
     let is_header_byte = |byte: u8| byte == b'\t' || (b' '..=b'~').contains(&byte);
     if token.get_ref().is_empty() || !token.get_ref().bytes().all(is_header_byte) {
         return Err(problem_at(token, ConfigProblem::BadToken));
     }
     Ok(endpoint(Some(token.get_ref().clone())))
+}
+
+/// A token is the header of a WebSocket.
+fn refuse_tokens(table: &EnvironmentTable) -> Result<(), LocatedProblem> {
+    let id = || table.id.get_ref().clone();
+    match (&table.auth_bearer_token, &table.auth_bearer_token_env) {
+        (Some(token), _) => Err(problem_at(token, ConfigProblem::TokenNeedsUrl { id: id() })),
+        (None, Some(variable)) => Err(problem_at(variable, ConfigProblem::TokenVariableNeedsUrl { id: id() })),
+        (None, None) => Ok(()),
+    }
 }
 
 /// A host name other than `localhost` may be that of any machine.
@@ -301,9 +344,7 @@ fn validate_program(
     if let Some(timeout) = &table.connect_timeout_sec {
         return Err(problem_at(timeout, ConfigProblem::TimeoutNeedsUrl { id: id() }));
     }
-    if let Some(token) = &table.auth_bearer_token {
-        return Err(problem_at(token, ConfigProblem::TokenNeedsUrl { id: id() }));
-    }
+    refuse_tokens(table)?;
     if program.get_ref().trim().is_empty() {
         return Err(problem_at(program, ConfigProblem::EmptyProgram { id: id() }));
     }

@@ -241,9 +241,8 @@ impl Driver {
             Effect::Dial => {
                 let dial = Arc::clone(&self.dial);
                 self.slot = ConnectionSlot::Dialing(Box::pin(async move { dial.dial().await }));
-                let attempt = self.session.attempt().unwrap_or(1);
                 let first = self.shared.lock().session_id.is_none();
-                let state = if first { LinkState::Connecting } else { LinkState::Reconnecting { attempt } };
+                let state = if first { LinkState::Connecting } else { self.reconnecting() };
                 self.shared.link_state.send_replace(state);
             }
             Effect::Initialize { resume } => self.send_initialize(resume),
@@ -253,8 +252,7 @@ impl Driver {
                     open.writer.stop().await;
                 }
                 self.shared.connection_lost();
-                let attempt = self.session.attempt().unwrap_or(1);
-                self.shared.link_state.send_replace(LinkState::Reconnecting { attempt });
+                self.shared.link_state.send_replace(self.reconnecting());
             }
             Effect::LoseSession(loss) => {
                 self.shared.record_outage(&loss.why);
@@ -268,6 +266,13 @@ impl Driver {
                     open.writer.finish().await;
                 }
             }
+        }
+    }
+
+    fn reconnecting(&self) -> LinkState {
+        LinkState::Reconnecting {
+            attempt: self.session.attempt().unwrap_or(1),
+            give_up_at: self.session.give_up_at().unwrap_or_else(now).into(),
         }
     }
 
@@ -358,7 +363,9 @@ fn dial_error(error: &ConnectError) -> AttemptError {
         ConnectError::OtherUser { .. } | ConnectError::Certificate { .. } => {
             AttemptError::Permanent(SessionLoss { kind: LossKind::Refused, why })
         }
-        ConnectError::Spawn { .. } => AttemptError::Permanent(SessionLoss { kind: LossKind::Unreachable, why }),
+        ConnectError::Spawn { .. } | ConnectError::NoWayIn { permanent: true, .. } => {
+            AttemptError::Permanent(SessionLoss { kind: LossKind::Unreachable, why })
+        }
         _ => AttemptError::Transient(why),
     }
 }
@@ -441,7 +448,7 @@ fn handle_binary_frame(shared: &LinkShared, frame: &Bytes) -> MessageOutcome {
                 shared.lock().answer(id, Ok(RawResult::Block { bytes: frame.slice_ref(payload), eof }));
             }
         }
-        Ok((binary::FrameHeader::Write { .. }, _)) => {
+        Ok((binary::FrameHeader::Write { .. } | binary::FrameHeader::StreamWrite { .. }, _)) => {
             return MessageOutcome::Malformed("the server sent a frame that only clients send".to_owned());
         }
         Err(bad) => return MessageOutcome::Malformed(format!("the server sent a frame that cannot be read: {bad}")),

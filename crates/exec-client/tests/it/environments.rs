@@ -120,6 +120,36 @@ fn everything_that_is_wrong_is_told_with_its_line_in_the_words_of_the_original()
             4,
             "environment `a` auth_bearer_token requires url".into(),
         ),
+        (
+            "id = \"a\"\nprogram = \"p\"\nauth_bearer_token_env = \"T\"",
+            4,
+            "environment `a` auth_bearer_token_env requires url".into(),
+        ),
+        (
+            "id = \"a\"\nurl = \"unix:///s\"\nauth_bearer_token_env = \"T\"",
+            4,
+            "environment `a` auth_bearer_token_env requires url".into(),
+        ),
+        (
+            "id = \"a\"\nurl = \"wss://h\"\nauth_bearer_token = \"t\"\nauth_bearer_token_env = \"T\"",
+            5,
+            "environment `a` must not set both auth_bearer_token and auth_bearer_token_env".into(),
+        ),
+        (
+            "id = \"a\"\nurl = \"wss://h\"\nauth_bearer_token_env = \"A=B\"",
+            4,
+            "environment `a` auth_bearer_token_env must be the name of a variable".into(),
+        ),
+        (
+            "id = \"a\"\nurl = \"ws://h\"\nauth_bearer_token_env = \"T\"",
+            4,
+            "exec-server WebSocket headers require wss:// or a loopback destination".into(),
+        ),
+        (
+            "id = \"a\"\nurl = \"ws://h\"\nreconnect_timeout_sec = -1.0",
+            4,
+            "environment `a` reconnect_timeout_sec must be a number of seconds, 0 or more".into(),
+        ),
         ("id = \"a\"\nprogram = \" \"", 3, "environment `a` program cannot be empty".into()),
         ("id = \"a\"\nurl = \"\"", 3, "environment url cannot be empty".into()),
         ("id = \"a\"\nurl = \"http://h\"", 3, "environment url `http://h` must use ws:// or wss://".into()),
@@ -209,6 +239,23 @@ fn a_file_wins_over_the_variables_and_is_looked_for_in_order() {
     let listed = |variables: &[(&str, &str)]| ids(&from(variables)).into_iter().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(listed(&[("HOME", &home_path), url]), ["home"]);
     assert_eq!(listed(&[("CODEX_HOME", &theirs_path), ("HOME", &home_path), url]), ["theirs"]);
+    // Our own folder comes before Codex's, wherever its user keeps configurations.
+    let config = home.path().join(".config/exec-server");
+    std::fs::create_dir_all(&config).expect("a folder of ours");
+    std::fs::write(config.join(FILE_NAME), far("config")).expect("a file of ours");
+    assert_eq!(listed(&[("CODEX_HOME", &theirs_path), ("HOME", &home_path), url]), ["config", "theirs"]);
+    // What both have is ours, and a default that only Codex's file names is the default.
+    let more = "[[environments]]\nid = \"extra\"\nurl = \"ws://h\"\n";
+    let codex = format!("default = \"extra\"\n{}{more}", far("config"));
+    std::fs::write(theirs.path().join(FILE_NAME), codex).expect("a file of ours");
+    let both = [("CODEX_HOME", theirs_path.as_str()), ("HOME", &home_path), url];
+    assert_eq!(listed(&both), ["config", "extra"]);
+    assert_eq!(from(&both).default_id(), Some("extra"));
+    std::fs::write(config.join(FILE_NAME), format!("default = \"config\"\n{}", far("config"))).expect("a file of ours");
+    assert_eq!(from(&both).default_id(), Some("config"));
+    std::fs::write(theirs.path().join(FILE_NAME), far("theirs")).expect("a file of ours");
+    let elsewhere = ("XDG_CONFIG_HOME", "/nonexistent");
+    assert_eq!(listed(&[("CODEX_HOME", &theirs_path), ("HOME", &home_path), elsewhere, url]), ["theirs"]);
     // EXEC_SERVER_HOME without a file in it: then the variable counts, not another directory.
     assert_eq!(listed(&[("EXEC_SERVER_HOME", &ours_path), ("CODEX_HOME", &theirs_path), url]), ["remote"]);
     std::fs::write(ours.path().join(FILE_NAME), far("ours")).expect("a file of ours");

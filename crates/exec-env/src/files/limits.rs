@@ -8,6 +8,10 @@ pub const READ_BYTES: u64 = 512 << 20;
 /// Most bytes of one block. Encoded as base64 inside a JSON message it is still well under every known frame limit.
 pub const BLOCK_BYTES: usize = 1 << 20;
 
+/// Most bytes of the extended attributes of a file, names and values, that are told or set at once. File systems hold some KiB of
+/// them; one value may have 64 KiB.
+pub const ATTRIBUTE_BYTES: usize = 256 << 10;
+
 /// Most files that a change set changes. Each takes a descriptor or two and an `fsync`.
 pub const CHANGE_SET_FILES: usize = 256;
 

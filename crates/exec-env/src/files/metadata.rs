@@ -1,7 +1,10 @@
 //! What is known about a file without reading it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::SystemTime;
+
+use bytes::Bytes;
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,6 +65,12 @@ pub struct FileTimes {
     /// When the contents last changed.
     pub modified: SystemTime,
 }
+
+/// Extended attributes by name.
+pub type Attributes = BTreeMap<OsString, Bytes>;
+
+/// New values of extended attributes by name; `None` removes one.
+pub type AttributeChanges = BTreeMap<OsString, Option<Bytes>>;
 
 /// A part of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

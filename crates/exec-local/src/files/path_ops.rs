@@ -1,19 +1,21 @@
-//! Verbs over one path, of one or two system calls each: metadata, listing, create, rename, permissions, times, links.
+//! Verbs over one path, of one or two system calls each: metadata, listing, create, rename, permissions, times, attributes, links.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use exec_env::files::limits::DIRECTORY_ENTRIES;
+use bytes::Bytes;
+use exec_env::files::limits::{ATTRIBUTE_BYTES, DIRECTORY_ENTRIES};
 use exec_env::files::{
-    CreateDirectoryOptions, DirectoryEntry, DirectoryPage, FileKind, FileReason, FileTimes, LinkPolicy, Metadata,
-    RenameOptions,
+    AttributeChanges, Attributes, CreateDirectoryOptions, DirectoryEntry, DirectoryPage, FileKind, FileReason,
+    FileTimes, LinkPolicy, Metadata, RenameOptions,
 };
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
-    chmodat, fstat, linkat, makedev, mkdirat, openat, renameat, renameat_with, statx, symlinkat, unlinkat, utimensat,
+    XattrFlags, chmodat, fstat, getxattr, linkat, listxattr, makedev, mkdirat, openat, removexattr, renameat,
+    renameat_with, setxattr, statx, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -319,6 +321,73 @@ pub(super) fn set_times(
     set_on(policy, path, links, |path| utimensat(CWD, path, &times, AtFlags::empty()))
 }
 
+pub(super) fn attributes(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Result<Attributes, FileReason> {
+    let read = |path: &Path| {
+        let names = read_attribute(|buffer| listxattr(path, buffer))?;
+        let mut found = Attributes::new();
+        let mut bytes = 0;
+        for full in names.split(|byte| *byte == 0).filter(|name| name.starts_with(USER_ATTRIBUTES)) {
+            let value = match read_attribute(|buffer| getxattr(path, full, buffer)) {
+                // It was removed meanwhile.
+                Err(Errno::NODATA) => continue,
+                value => value?,
+            };
+            bytes += full.len() + value.len();
+            if bytes > ATTRIBUTE_BYTES {
+                return Err(Errno::TOOBIG);
+            }
+            let name = OsStr::from_bytes(&full[USER_ATTRIBUTES.len()..]);
+            found.insert(name.to_owned(), value.into());
+        }
+        Ok(found)
+    };
+    match with_path(policy, path, links, Wanted::Read, read) {
+        Err(FileReason::Os(errno)) if errno == Errno::TOOBIG.raw_os_error() => {
+            Err(FileReason::TooLarge { limit_bytes: ATTRIBUTE_BYTES as u64 })
+        }
+        found => found,
+    }
+}
+
+fn read_attribute(read: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0; LONGEST_ATTRIBUTE];
+    let length = read(&mut buffer)?;
+    buffer.truncate(length);
+    buffer.shrink_to_fit();
+    Ok(buffer)
+}
+
+/// The kernel has neither longer values nor more names of one file, in bytes.
+const LONGEST_ATTRIBUTE: usize = 64 << 10;
+
+/// How the names of attributes begin that every owner of a file may set.
+const USER_ATTRIBUTES: &[u8] = b"user.";
+
+pub(super) fn set_attributes(
+    policy: &CallPolicy,
+    path: &Path,
+    attributes: &AttributeChanges,
+    links: LinkPolicy,
+) -> Result<(), FileReason> {
+    let length = |(name, value): (&OsString, &Option<Bytes>)| name.len() + value.as_ref().map_or(0, Bytes::len);
+    if attributes.iter().map(length).sum::<usize>() > ATTRIBUTE_BYTES {
+        return Err(FileReason::TooLarge { limit_bytes: ATTRIBUTE_BYTES as u64 });
+    }
+    with_path(policy, path, links, Wanted::Write, |path| {
+        for (name, value) in attributes {
+            let full = [USER_ATTRIBUTES, name.as_bytes()].concat();
+            match value {
+                Some(value) => setxattr(path, &full[..], value, XattrFlags::empty())?,
+                None => match removexattr(path, &full[..]) {
+                    Err(Errno::NODATA) => {}
+                    removed => removed?,
+                },
+            }
+        }
+        Ok(())
+    })
+}
+
 /// Calls `set` with a path that contains no link where links are refused, or a policy has to know where they lead: the path of a handle, because nobody can swap
 /// what is open, and because a handle of this kind can be changed only through its path.
 fn set_on(
@@ -327,12 +396,23 @@ fn set_on(
     links: LinkPolicy,
     set: impl FnOnce(&Path) -> Result<(), Errno>,
 ) -> Result<(), FileReason> {
+    with_path(policy, path, links, Wanted::Write, set)
+}
+
+/// The same for calls that want less.
+fn with_path<T>(
+    policy: &CallPolicy,
+    path: &Path,
+    links: LinkPolicy,
+    wanted: Wanted,
+    call: impl FnOnce(&Path) -> Result<T, Errno>,
+) -> Result<T, FileReason> {
     if links == LinkPolicy::Follow && !policy.is_restricted() {
-        return set(path).map_err(os);
+        return call(path).map_err(os);
     }
-    match open_handle(policy, path, links, Wanted::Write) {
+    match open_handle(policy, path, links, wanted) {
         Err(Errno::LOOP) if links == LinkPolicy::Refuse => Err(FileReason::SymlinkInPath),
-        handle => handle.and_then(|handle| set(Path::new(&proc_path(&handle)))).map_err(os),
+        handle => handle.and_then(|handle| call(Path::new(&proc_path(&handle)))).map_err(os),
     }
 }
 

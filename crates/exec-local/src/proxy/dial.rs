@@ -24,26 +24,26 @@ const ADDRESSES: usize = 16;
 type Lookup = dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync;
 
 /// Looks names up, a bounded number at a time.
-pub(super) struct Lookups {
+pub(crate) struct Lookups {
     lookup: Box<Lookup>,
     room: Semaphore,
 }
 
 impl Lookups {
-    pub(super) fn of_this_machine() -> Self {
+    pub(crate) fn of_this_machine() -> Self {
         Self::with(|name| {
             Box::pin(async move { Ok(tokio::net::lookup_host((name, 0)).await?.map(|found| found.ip()).collect()) })
         })
     }
 
-    pub(super) fn with(
+    pub(crate) fn with(
         lookup: impl Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync + 'static,
     ) -> Self {
         Self { lookup: Box::new(lookup), room: Semaphore::new(LOOKUPS) }
     }
 
     /// The addresses of a host; none if it has none, or nobody knows in time.
-    pub(super) async fn addresses(&self, host: &Host) -> Vec<IpAddr> {
+    pub(crate) async fn addresses(&self, host: &Host) -> Vec<IpAddr> {
         if let Some(address) = host.address() {
             return vec![address];
         }
@@ -61,8 +61,8 @@ impl Lookups {
     }
 }
 
-/// From which of our ports the proxies have dialled which addresses. A server of ours asks: it must not serve what comes
-/// through a proxy, because that may be a sandboxed process.
+/// From which of our ports the proxies and the streams have dialled which addresses. A server of ours asks: it must not serve
+/// what comes through them, because that may be a sandboxed process, or a client that a token restricts.
 #[derive(Debug, Default)]
 pub(crate) struct DialledPorts(Mutex<HashSet<(u16, SocketAddr)>>);
 
@@ -71,7 +71,7 @@ impl DialledPorts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn contains(&self, peer: SocketAddr, own: SocketAddr) -> bool {
+    pub(crate) fn contains(&self, peer: SocketAddr, own: SocketAddr) -> bool {
         self.lock().contains(&(peer.port(), canonical(own)))
     }
 }
@@ -87,13 +87,13 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// A connection to the world. As long as it lives, its port is among the dialled.
-pub(super) struct Dialled {
-    pub(super) stream: TcpStream,
-    pub(super) port: DialledPort,
+pub(crate) struct Dialled {
+    pub(crate) stream: TcpStream,
+    pub(crate) port: DialledPort,
 }
 
 /// Given back when it is dropped.
-pub(super) struct DialledPort {
+pub(crate) struct DialledPort {
     ports: Arc<DialledPorts>,
     key: (u16, SocketAddr),
 }
@@ -105,7 +105,7 @@ impl Drop for DialledPort {
 }
 
 /// Dials one address after the other.
-pub(super) async fn dial(ports: &Arc<DialledPorts>, addresses: &[IpAddr], port: u16) -> io::Result<Dialled> {
+pub(crate) async fn dial(ports: &Arc<DialledPorts>, addresses: &[IpAddr], port: u16) -> io::Result<Dialled> {
     let mut last = io::Error::from(io::ErrorKind::HostUnreachable);
     for address in addresses {
         match tokio::time::timeout(CONNECT_TIMEOUT, dial_one(ports, SocketAddr::new(*address, port))).await {

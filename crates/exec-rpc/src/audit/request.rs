@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use exec_env::streams::StreamAddress;
 use exec_wire::error::{RpcError, kind};
 use exec_wire::method::{Call, MethodFamily};
 
@@ -126,6 +127,25 @@ pub(crate) fn outcome(failure: Option<&RpcError>) -> Outcome {
             Outcome::Failed { error: kind.unwrap_or_else(|| error.code.to_string()) }
         }
     }
+}
+
+/// Tells what became of a connection that was to be made, or of a listener. What a client asks again after a break is told
+/// once.
+pub(crate) async fn record_stream(
+    context: &RequestContext,
+    method: &'static str,
+    address: &StreamAddress,
+    failure: Option<&RpcError>,
+) {
+    let Some(sink) = context.connection.server.audit().filter(|_| !context.is_repeated) else { return };
+    let event = AuditEvent::StreamOpened {
+        session: context.session.id.clone(),
+        environment: context.audited_environment(),
+        method,
+        address: address.to_string(),
+        outcome: outcome(failure),
+    };
+    sink.record(event).await;
 }
 
 /// An HTTP request that is under way. It is dropped with its connection, and told all the same.

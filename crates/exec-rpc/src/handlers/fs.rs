@@ -32,7 +32,7 @@ impl RequestContext {
     }
 }
 
-fn native_path(path: &PathUri) -> Result<PathBuf, RpcError> {
+pub(super) fn native_path(path: &PathUri) -> Result<PathBuf, RpcError> {
     let path = path.to_path().map_err(reply::foreign_path)?;
     match path.as_os_str().as_bytes().contains(&0) {
         true => Err(reply::nul_in_path()),

@@ -122,6 +122,10 @@ impl Environment for FakeEnvironment {
         self
     }
 
+    fn streams(&self) -> &dyn exec_env::Streams {
+        unreachable!("these tests have no streams")
+    }
+
     fn info(&self) -> &MachineInfo {
         &self.info
     }

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::TargetArgs;
-use super::values::mode;
+use super::mode::{ModeChange, mode_change};
+use super::values::{bytes, mode};
 
 const WHERE_FILES_ARE: &str = "\
 A path is one of the environment that --environment or --connect names; without them, of the default of \
@@ -32,6 +33,9 @@ pub(crate) enum FsCommand {
     Find(FindArgs),
     Grep(Box<GrepArgs>),
     Watch(WatchArgs),
+    Head(HeadArgs),
+    Write(WriteArgs),
+    Chmod(ChmodArgs),
 }
 
 /// List directories
@@ -61,6 +65,54 @@ pub(crate) struct LsArgs {
 #[command(after_long_help = WHERE_FILES_ARE)]
 pub(crate) struct CatArgs {
     /// Which files, one after the other
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+/// Print the beginning of files
+#[derive(Debug, Args)]
+#[command(after_long_help = WHERE_FILES_ARE)]
+pub(crate) struct HeadArgs {
+    /// Which files
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<OsString>,
+    /// How many lines
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    pub(crate) lines: u64,
+    /// How many bytes instead, as 100 or 64K
+    #[arg(short = 'c', long, value_name = "SIZE", value_parser = bytes, conflicts_with = "lines")]
+    pub(crate) bytes: Option<u64>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+/// Write our stdin to a file; of any size, in little memory, and whole or not at all
+#[derive(Debug, Args)]
+#[command(after_long_help = WHERE_FILES_ARE)]
+pub(crate) struct WriteArgs {
+    /// Which file; what is there is replaced
+    #[arg(value_name = "PATH")]
+    pub(crate) path: OsString,
+    /// Add to the end of what is there
+    #[arg(short, long)]
+    pub(crate) append: bool,
+    /// Permissions, in octal: 640 [default: those of the file that is there, else 666 less the umask]
+    #[arg(short, long, value_name = "MODE", value_parser = mode)]
+    pub(crate) mode: Option<u32>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+/// Change the permissions of files
+#[derive(Debug, Args)]
+#[command(after_long_help = WHERE_FILES_ARE)]
+pub(crate) struct ChmodArgs {
+    /// As chmod takes it: 755, +x, u+rw,go-w, a=rX
+    #[arg(value_name = "MODE", value_parser = mode_change, allow_hyphen_values = true)]
+    pub(crate) mode: ModeChange,
+    /// Of which files; what a link leads to is changed, and not the link
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<OsString>,
     #[command(flatten)]
@@ -120,7 +172,7 @@ pub(crate) struct MkdirArgs {
 #[command(after_long_help = WHERE_FILES_ARE)]
 pub(crate) struct MvArgs {
     /// What to move, and where to: the last is a new name, or a directory that exists
-    #[arg(value_name = "PATH", required = true, num_args = 2..)]
+    #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<OsString>,
     /// Fail where there is something at the new name already
     #[arg(short, long)]
@@ -267,7 +319,8 @@ Copy files and directories: here, within an environment, to one, from one, or fr
 
 A plain path is one of this machine. ENV:PATH is one of the environment with the id ENV (see `exec-server env list`), \
 and :PATH one of the environment that --environment or --connect names, else of the default. A relative path there \
-begins at the folder its server was started in. A local file with a colon in its name is written ./a:b.
+begins at the folder its server was started in. A local file with a colon in its name is written ./a:b. One path may be \
+`-`: our stdin as what to copy, our stdout as where to.
 
 Contents stream in blocks, in little memory; a connection that breaks is looked for again, and the copy goes on where \
 it was. Each file is compared at both ends by its BLAKE3, and appears under its name whole or not at all. Permissions \
@@ -281,6 +334,7 @@ Examples:
   exec-server cp -r build:/srv/app/target ./out   a whole tree, from there
   exec-server cp -r src/. build:/srv/app          what is in src, into a directory there
   exec-server cp a.txt b.txt build:work/          several files, into a directory
+  tar c src | exec-server cp - build:/srv/src.tar   our stdin, into a file there; `cp build:/a -` prints one
   exec-server cp --connect unix:///tmp/x.sock big.iso :/data/big.iso
 
 Lines of --json:
@@ -294,7 +348,7 @@ Lines of --json:
 #[command(long_about = CP, after_help = CP_EXAMPLES)]
 pub(crate) struct CpArgs {
     /// What to copy, and where to: the last is a new name, or a directory that exists
-    #[arg(value_name = "PATH", required = true, num_args = 2..)]
+    #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<OsString>,
     /// Directories with everything in them; links as links
     #[arg(short, long, visible_short_alias = 'R')]

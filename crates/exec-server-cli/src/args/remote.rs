@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use exec_client::bootstrap::Place;
+use exec_core::Signal;
 use exec_transport::ConnectUrl;
 
 use super::tls::ConnectArgs;
-use super::values::duration;
+use super::values::{duration, signal};
 
 /// The choice of an environment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
@@ -16,9 +18,14 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "ID", help_heading = "Where")]
     pub(crate) environment: Option<String>,
 
-    /// A server, by its URL: ws://HOST:PORT, wss://HOST:PORT or unix://PATH
+    /// A server, by its URL: ws://HOST:PORT, wss://HOST:PORT or unix://PATH; or a machine that exec-server is brought to:
+    /// ssh://[USER@]HOST[:PORT], docker://NAME, podman://NAME, kubectl://POD[/CONTAINER]
     #[arg(long, value_name = "URL", value_parser = server_url, help_heading = "Where")]
     pub(crate) connect: Option<String>,
+
+    /// The binary that is brought there, from `ssh --binary`.
+    #[arg(skip)]
+    pub(crate) binary: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) connection: ConnectArgs,
@@ -144,7 +151,27 @@ pub(crate) struct ScreenArgs {
     pub(crate) json: bool,
 }
 
-/// End a process and everything it started
+/// Wait until processes have ended; the exit code is the last one's own, and 124 if the time ran out
+#[derive(Debug, Args)]
+#[command(after_long_help = FOUND_AGAIN)]
+pub(crate) struct WaitArgs {
+    /// Which, as `exec-server ps` calls them
+    #[arg(required = true, value_name = "ID")]
+    pub(crate) ids: Vec<String>,
+    /// How long, for all of them together; for ever without it
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// Also until their background processes have let go of their output
+    #[arg(long)]
+    pub(crate) wait_all: bool,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// One JSON object per process
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// End a process and everything it started, or send it a signal
 #[derive(Debug, Args)]
 #[command(after_long_help = FOUND_AGAIN)]
 pub(crate) struct KillArgs {
@@ -154,7 +181,13 @@ pub(crate) struct KillArgs {
     /// How long they may take after TERM, before KILL; 0 kills at once
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
     pub(crate) grace: Duration,
-    /// Let go of its output and its exit code, too; it is no longer listed
+    /// Send this signal to the program instead of ending it: HUP, INT, QUIT, KILL, USR1, USR2, TERM, CONT, STOP or WINCH
+    #[arg(short, long, value_name = "SIGNAL", value_parser = signal, conflicts_with_all = ["grace", "forget"])]
+    pub(crate) signal: Option<Signal>,
+    /// With --signal: also if somebody is attached to it, who is disconnected then
+    #[arg(long, requires = "signal")]
+    pub(crate) take_over: bool,
+    /// Let go of its output and its exit code, too; it is no longer listed, not even if its server cannot be reached
     #[arg(long)]
     pub(crate) forget: bool,
     /// One JSON object per line
@@ -163,8 +196,8 @@ pub(crate) struct KillArgs {
 }
 
 const ENVIRONMENTS: &str = "\
-Environments come from environments.toml, in $EXEC_SERVER_HOME, else $CODEX_HOME, else ~/.codex; if there is no such
-file, from EXEC_SERVER_URL, else CODEX_EXEC_SERVER_URL; else there is this machine alone, `local`.";
+Environments come from environments.toml, in $EXEC_SERVER_HOME, else in ~/.config/exec-server and in Codex's folder
+($CODEX_HOME or ~/.codex); if there is no such file, from EXEC_SERVER_URL, else CODEX_EXEC_SERVER_URL; else there is this machine alone, `local`.";
 
 /// List environments, check that they answer, or say which a gateway has
 #[derive(Debug, Args)]
@@ -255,5 +288,8 @@ pub(crate) struct CheckArgs {
 
 /// Checked here, but kept as it was written.
 fn server_url(text: &str) -> Result<String, String> {
+    if Place::is_meant_by(text) {
+        return text.parse::<Place>().map(|_| text.to_owned()).map_err(|error| error.to_string());
+    }
     text.parse::<ConnectUrl>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::TargetArgs;
 use super::sandbox::SandboxArgs;
-use super::values::{EnvArg, LimitArg, bytes, duration, env_arg, limit_arg};
+use super::values::{EnvArg, LimitArg, bytes, duration, env_arg, limit_arg, process_name};
 
 const LONG: &str = "\
 Run a program: here, embedded, with no server; or in another environment.
@@ -19,7 +19,7 @@ and resumes both. Nothing is left behind: when the program has exited and its ou
 left running are ended, with a note on stderr.
 
 Where: --environment and --connect say so; without them, the default of environments.toml, else EXEC_SERVER_URL, else \
-here. Elsewhere it all works the same, over a connection that may break: it is looked for again for 25 seconds, and \
+here. Elsewhere it all works the same, over a connection that may break: it is looked for again for 25 seconds (--reconnect-timeout), and \
 nothing printed meanwhile is lost. The program sees the variables of the server over there, and --env.
 
 --detach starts the program there, prints its id, and leaves. `exec-server ps`, `logs`, `attach` and `kill` find it \
@@ -85,6 +85,10 @@ pub(crate) struct RunArgs {
     #[arg(short, long, help_heading = "Where", conflicts_with = "wait_all")]
     pub(crate) detach: bool,
 
+    /// What to call it, instead of a name that is made up: letters, digits, -, _ and . (at most 64)
+    #[arg(long, value_name = "NAME", value_parser = process_name, help_heading = "Where", requires = "detach")]
+    pub(crate) name: Option<String>,
+
     /// How long the output and the exit code of a detached program are kept after its end; its server may allow less
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "24h", help_heading = "Where")]
     pub(crate) keep: Duration,
@@ -97,7 +101,13 @@ pub(crate) struct RunArgs {
     #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = env_arg(), help_heading = "Environment")]
     pub(crate) env: Vec<EnvArg>,
 
-    /// Pass on no variables of ours, only those of --env
+    /// Set the variables of a file, a line each: NAME=VALUE, or NAME to pass ours on; --env wins (may be repeated)
+    ///
+    /// Lines that begin with # and empty ones are left out, and so are quotes around a value and `export` before a name.
+    #[arg(long = "env-file", value_name = "FILE", help_heading = "Environment")]
+    pub(crate) env_files: Vec<PathBuf>,
+
+    /// Pass on no variables of ours, only those of --env and --env-file
     #[arg(long, help_heading = "Environment")]
     pub(crate) clear_env: bool,
 

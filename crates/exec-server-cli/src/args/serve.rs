@@ -30,7 +30,8 @@ of the connection and TERM.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// Where to listen: ws://IP:PORT (0 for any port), wss://IP:PORT, unix://PATH, or stdio; may be given several times
+    /// Where to listen: ws://IP:PORT (0 for any port), wss://IP:PORT, unix://PATH, stdio, or fd:// for the sockets that
+    /// systemd passes; may be given several times
     #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:0")]
     pub(crate) listen: Vec<String>,
     /// Keep sessions, processes and output here; a server started again with it goes on where the last one ended
@@ -164,9 +165,24 @@ fn auth_mode(word: &str) -> Result<AuthMode, String> {
     }
 }
 
+/// What stands for the sockets that a service manager passes, as it does for other servers.
+const PASSED: &str = "fd://";
+
+/// One `--listen`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ListenPlace {
+    Url(ListenUrl),
+    /// Every socket that was passed to us.
+    Passed,
+}
+
 impl ServeArgs {
     /// Parsed here and not by clap, so that the error is the one that Codex prints.
-    pub(crate) fn urls(&self) -> anyhow::Result<Vec<ListenUrl>> {
-        self.listen.iter().map(|url| url.parse().map_err(anyhow::Error::from)).collect()
+    pub(crate) fn places(&self) -> anyhow::Result<Vec<ListenPlace>> {
+        let parse = |text: &String| match text.as_str() {
+            PASSED => Ok(ListenPlace::Passed),
+            text => text.parse().map(ListenPlace::Url),
+        };
+        self.listen.iter().map(|text| parse(text).map_err(anyhow::Error::from)).collect()
     }
 }

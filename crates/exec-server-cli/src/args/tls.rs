@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -11,6 +12,8 @@ use exec_transport::{
     BindError, CertificateSource, ClientCertificate, Fingerprint, ListenUrl, ServerTlsOptions, TlsOptions,
     TrustedServers,
 };
+
+use super::values::duration;
 
 /// The file in the state folder that keeps a self-signed certificate and its key.
 const KEPT_CERTIFICATE: &str = "tls-self-signed.pem";
@@ -87,6 +90,10 @@ pub(crate) struct ConnectArgs {
     /// EXEC_SERVER_TOKEN_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// How long a connection that broke is looked for [default: reconnect_timeout_sec of environments.toml, else 25s; 5s for
+    /// a program] [env: EXEC_SERVER_RECONNECT_TIMEOUT]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) reconnect_timeout: Option<Duration>,
 }
 
 impl ConnectArgs {
@@ -106,6 +113,22 @@ impl ConnectArgs {
         let token = read_secret_file(&path, Exposure::Refused)?.content;
         let token = String::from_utf8(token).ok().filter(|token| !token.is_empty());
         Ok(Some(token.with_context(|| format!("there is no token in {}", path.display()))?))
+    }
+
+    /// How long a broken connection is looked for, if the flag or the variable says so.
+    pub(crate) fn reconnect_timeout(
+        &self,
+        variable: &dyn Fn(&str) -> Option<OsString>,
+    ) -> anyhow::Result<Option<Duration>> {
+        const NAME: &str = "EXEC_SERVER_RECONNECT_TIMEOUT";
+        match (self.reconnect_timeout, variable(NAME).filter(|value| !value.is_empty())) {
+            (Some(timeout), _) => Ok(Some(timeout)),
+            (None, None) => Ok(None),
+            (None, Some(value)) => {
+                let timeout = duration(&value.to_string_lossy());
+                timeout.map(Some).map_err(|why| anyhow::anyhow!("{NAME} is of no use: {why}"))
+            }
+        }
     }
 
     /// What the flags say; what they do not say, the variables. These are for commands that find their server by a note

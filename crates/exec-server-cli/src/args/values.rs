@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use exec_core::Limit;
+use exec_core::{Limit, Signal};
 
 /// `NAME=VALUE`, or `NAME` for our own value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +59,30 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         rest = tail;
     }
     if text.is_empty() { Err(bad()) } else { Ok(total) }
+}
+
+/// `HUP`, `SIGHUP`, `hup` or `1`.
+pub(super) fn signal(text: &str) -> Result<Signal, String> {
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let is_it = |signal: &Signal| match name.parse::<i32>() {
+        Ok(number) => signal.number() == number,
+        Err(_) => exec_core::signal::name(signal.number()).strip_prefix("SIG") == Some(name),
+    };
+    Signal::ALL.into_iter().find(is_it).ok_or_else(|| {
+        let known: Vec<String> = Signal::ALL.iter().map(|signal| exec_core::signal::name(signal.number())).collect();
+        format!("{text:?} is no signal that can be sent: there are {}", known.join(", "))
+    })
+}
+
+/// A name for a detached process, which is also that of a file.
+pub(super) fn process_name(text: &str) -> Result<String, String> {
+    const LONGEST_CHARS: usize = 64;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&c);
+    match !text.is_empty() && text.len() <= LONGEST_CHARS && !text.starts_with('.') && text.chars().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("use letters, digits, -, _ and . (not first), at most {LONGEST_CHARS}")),
+    }
 }
 
 /// `4096`, `64K`, `256M`, `4G`: powers of 1024.

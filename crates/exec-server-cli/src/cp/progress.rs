@@ -11,7 +11,11 @@ use exec_env::files::Copied;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::{messages, table};
+use crate::args::CpArgs;
+use crate::{messages, table, terminal};
+
+/// From here on there is room for a bar.
+const WIDE_COLUMNS: u16 = 70;
 
 /// How often `tick` is called.
 pub(super) const TICK: Duration = Duration::from_millis(250);
@@ -144,7 +148,7 @@ impl Progress {
     pub(super) fn link(&self, state: &LinkState) {
         if let ProgressDisplay::Bar(bar) = &self.display {
             bar.set_message(match state {
-                LinkState::Reconnecting { .. } => "connection lost, looking for it again ",
+                LinkState::Reconnecting { .. } => "connection lost … ",
                 _ => "",
             });
         }
@@ -189,6 +193,19 @@ impl Progress {
     }
 }
 
+/// What a copy from stdin has done.
+pub(super) fn stream_summary(args: &CpArgs, bytes: u64, elapsed: Duration) -> anyhow::Result<()> {
+    if args.common.json {
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let copied = exec_wire::fs::Copied { files: 1, directories: 0, symlinks: 0, bytes, skipped: 0 };
+        return messages::print_json(&ProgressJson::Done { copied, elapsed_ms });
+    }
+    if !args.quiet {
+        messages::print_note(format_args!("copied stdin: {}, {}", table::size(bytes), rate(bytes, elapsed)));
+    }
+    Ok(())
+}
+
 /// Adds or subtracts two counts, field by field.
 pub(super) fn combine(one: &Copied, other: &Copied, with: fn(u64, u64) -> u64) -> Copied {
     Copied {
@@ -202,7 +219,12 @@ pub(super) fn combine(one: &Copied, other: &Copied, with: fn(u64, u64) -> u64) -
 
 fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-    let template = "{msg}{wide_bar} {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+    // A narrow terminal has room for the numbers, and none for a bar between them; a line that wraps would stay behind.
+    let columns = terminal::size().map_or(WIDE_COLUMNS, |size| size.cols);
+    let template = match columns >= WIDE_COLUMNS {
+        true => "{msg}{wide_bar} {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left",
+        false => "{msg}{percent}%  {binary_bytes}  {eta} left",
+    };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style.progress_chars("█▉▊▋▌▍▎▏ "))
 }

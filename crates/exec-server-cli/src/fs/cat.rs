@@ -31,7 +31,7 @@ struct BlockJson<'a> {
     contents: TextOrBase64<'a>,
 }
 
-async fn print(file: &FilePath, context: &mut FsContext) -> anyhow::Result<()> {
+pub(crate) async fn print(file: &FilePath, context: &mut FsContext) -> anyhow::Result<()> {
     let opened = file.files().open(&file.path, OpenMode::Read, LinkPolicy::Follow).await?;
     let mut blocks = Blocks::new(Arc::from(opened), 0);
     let mut offset = 0;

@@ -13,6 +13,7 @@ use super::{FsContext, with_files};
 use crate::args::{MkdirArgs, MvArgs, RmArgs};
 use crate::location::FilePath;
 use crate::output::os_text;
+use crate::{exit_code, messages};
 
 /// One change that was made.
 #[derive(Debug, Serialize)]
@@ -60,6 +61,11 @@ pub(super) async fn mkdir(args: &MkdirArgs) -> anyhow::Result<u8> {
 }
 
 pub(super) async fn mv(args: &MvArgs) -> anyhow::Result<u8> {
+    // Not left to clap, which would want two paths on either side of an option.
+    if args.paths.len() < 2 {
+        messages::print_note("name what to move, and where to: see `exec-server fs mv --help`");
+        return Ok(exit_code::USAGE_ERROR);
+    }
     with_files(&args.common, &args.paths, async |files, context| {
         let Some((target, files)) = files.split_last() else { bail!("nothing to move") };
         if let Some(elsewhere) = files.iter().find(|file| !file.is_on(&target.location)) {
@@ -103,7 +109,7 @@ async fn directory(file: &FilePath) -> Option<Metadata> {
     metadata.ok().filter(|metadata| metadata.kind == FileKind::Directory)
 }
 
-async fn report(
+pub(super) async fn report(
     context: &mut FsContext,
     file: &FilePath,
     outcome: Result<(), FileError>,

@@ -222,6 +222,10 @@ impl Environment for Sessions {
         self.own.environment.http()
     }
 
+    fn streams(&self) -> &dyn exec_env::Streams {
+        self.own.environment.streams()
+    }
+
     fn info(&self) -> &MachineInfo {
         self.own.environment.info()
     }

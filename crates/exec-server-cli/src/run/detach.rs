@@ -48,10 +48,8 @@ fn require_lasting_server(target: Target) -> anyhow::Result<RemoteTarget> {
              its connection; add `--state-dir DIR` to it, or run `exec-server serve` there, on ws:// or unix://",
             remote.address
         ),
-        Target::Local => bail!(
-            "--detach needs a server that stays when we leave: start `exec-server serve` and name it with --connect, \
-             or choose an --environment"
-        ),
+        // It is started if there is none, and ends by itself when nobody needs it any more.
+        Target::Local => RemoteTarget::of_this_account(),
     }
 }
 
@@ -65,15 +63,30 @@ async fn start_detached(
         let message = "--detach needs a server that keeps a session for us: this one forgets it after half a minute";
         return Err(anyhow::Error::msg(message).into());
     }
-    let command = command::build(args, CommandDefaults::remote(terminal::size(), environment.info()))?;
+    let defaults = match remote.is_this_account() {
+        true => CommandDefaults::of_this_account(terminal::size()),
+        false => CommandDefaults::remote(terminal::size(), environment.info()),
+    };
+    let command = command::build(args, defaults)?;
     let process = DetachedProcess {
-        id: store.new_id(&args.argv[0]),
+        id: match &args.name {
+            Some(name) => name.clone(),
+            None => store.new_id(&args.argv[0]),
+        },
         session: environment.session_id().context("the connection broke again at once: try once more")?,
         at: remote.address.clone(),
         argv: args.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         tty: args.tty,
         started_ms: runtime::now_ms(),
     };
+    if store.has(&process.id) {
+        let id = &process.id;
+        let message = format!(
+            "a detached process is called {id} already: choose another --name, or let go of it with `exec-server kill \
+             --forget {id}`"
+        );
+        return Err(anyhow::Error::msg(message).into());
+    }
     let id = ProcessId::new(&process.id).context("cannot name the process")?;
     // The record is written before the start: if we die in between, there is a record without a process rather than a
     // process that nobody finds. It is locked, so that a `ps` does not take the session from us meanwhile.

@@ -249,14 +249,17 @@ fn a_hangup_leaves_the_process_running_and_other_signals_reach_it() {
     assert_eq!(attached.end().2, 8);
 }
 
+// That one is started where it can be is judged in tests/ssh/account.rs.
 #[test]
-fn detach_without_a_server_is_refused_with_a_way_out() {
+fn detach_where_no_server_can_be_started_says_where_it_was_tried() {
     let home = tempfile::tempdir().expect("a folder can be made");
+    std::fs::write(home.path().join("daemon"), "in the way").expect("the folder is ours");
     let mut command = super::support::exec_server(&["run", "--detach", "--", "true"]);
     super::server::at_home(&mut command, &home);
     let output = super::support::finish(&mut command);
     assert_eq!(code(&output), 125);
-    assert!(stderr(&output).contains("start `exec-server serve` and name it with --connect"), "{output:?}");
+    let place = format!("the server of this account in {}/daemon", home.path().display());
+    assert!(stderr(&output).contains(&place), "{output:?}");
 }
 
 #[test]

@@ -34,6 +34,13 @@ impl Server {
         Self::listening(home, &["--listen", &listen])
     }
 
+    /// A server on a port of the loopback, with these options.
+    #[allow(dead_code, reason = "the tests of `forward` share this file, and only they need it")]
+    pub(crate) fn start_with(args: &[&str]) -> Self {
+        let home = tempfile::tempdir().expect("a folder can be made");
+        Self::listening(home, &[&["--listen", "ws://127.0.0.1:0"], args].concat())
+    }
+
     /// A server whose keeper outlives it.
     pub(crate) fn start_durable() -> Self {
         let home = tempfile::tempdir().expect("a folder can be made");
@@ -61,8 +68,16 @@ impl Server {
 
     /// Ends it as a crash does, and starts another on the same state.
     pub(crate) fn crash_and_return(&mut self) {
+        self.crash();
+        self.come_back();
+    }
+
+    pub(crate) fn crash(&mut self) {
         self.signal(Signal::KILL);
         self.child.wait().expect("it is our child");
+    }
+
+    pub(crate) fn come_back(&mut self) {
         let state = self.home.path().join("state").display().to_string();
         let (child, stdout, url) = serve(&self.home, &["--listen", &self.url, "--state-dir", &state]);
         assert_eq!(url, self.url);
@@ -123,7 +138,20 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.signal(Signal::TERM);
+        let is_durable = self.home.path().join("state").exists();
+        if is_durable && matches!(self.child.try_wait(), Ok(Some(_))) {
+            self.come_back();
+        }
+        // What the test has left running would outlive it with the keeper.
+        for note in self.detached_files() {
+            let id = note.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let _ = self
+                .command(&["kill", "--forget", "--grace", "0", &id])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+        }
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
     }
 }

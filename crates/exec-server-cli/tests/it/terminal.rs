@@ -28,13 +28,17 @@ impl Fixture {
     }
 
     pub(crate) fn open(args: &[&str], home: &std::path::Path) -> Self {
+        Self::open_sized(args, home, 33, 101)
+    }
+
+    pub(crate) fn open_sized(args: &[&str], home: &std::path::Path, rows: u16, cols: u16) -> Self {
         let screen =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("there are terminals");
         grantpt(&screen).and_then(|()| unlockpt(&screen)).expect("it is ours");
         let name = ptsname(&screen, Vec::new()).expect("it has a name");
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = rustix::fs::open(&name, flags, Mode::empty()).expect("it is unlocked");
-        resize(&screen, 33, 101);
+        resize(&screen, rows, cols);
         let stdio = || Stdio::from(slave.try_clone().expect("there are descriptors"));
         // Makes it the controlling terminal, so that the kernel signals a new size.
         let mut command = Command::new("setsid");
@@ -51,7 +55,7 @@ impl Fixture {
         Self { screen, slave, child, seen: String::new() }
     }
 
-    fn is_raw(&self) -> bool {
+    pub(crate) fn is_raw(&self) -> bool {
         let modes = tcgetattr(&self.slave).expect("it is a terminal").local_modes;
         !modes.intersects(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
@@ -78,7 +82,7 @@ impl Fixture {
     }
 
     /// Waits for the end and returns the code.
-    fn end(&mut self) -> Option<i32> {
+    pub(crate) fn end(&mut self) -> Option<i32> {
         self.child.wait().expect("it is our child").code()
     }
 

@@ -1,5 +1,6 @@
 //! Names and what is known of them.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use exec_env::files::{
     CreateDirectoryOptions, FileKind, FileReason, FileTimes, LinkPolicy, OpenMode, RemoveOptions, RenameOptions,
-    WalkOptions, WriteOptions,
+    WalkOptions, WriteOptions, limits,
 };
 
 use super::{FilesTestEnvironment, contents, names_in, reason};
@@ -147,6 +148,33 @@ pub async fn times_are_set_to_the_nanosecond(env: &FilesTestEnvironment) {
         assert_eq!(reason(refused), Some(FileReason::SymlinkInPath));
         env.files().set_times(&link, times, LinkPolicy::Follow).await.expect("it leads to a file of ours");
     }
+}
+
+/// Byte for byte; those of other namespaces are neither shown nor changed.
+pub async fn attributes_are_set_told_and_removed(env: &FilesTestEnvironment) {
+    let path = env.file("file", "");
+    let link = env.link("link", "file");
+    let (files, follow) = (env.files(), LinkPolicy::Follow);
+    let name = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+    assert_eq!(files.attributes(&path, follow).await, Ok(BTreeMap::new()));
+    let both = [(name(b"a.b"), Bytes::from_static(b"\0\xff")), (name(b"\xff"), Bytes::new())];
+    let set = both.clone().map(|(name, value)| (name, Some(value))).into();
+    files.set_attributes(&path, set, LinkPolicy::Refuse).await.expect("it is ours");
+    assert_eq!(files.attributes(&link, follow).await, Ok(both.clone().into()));
+    let changes = [(name(b"\xff"), None), (name(b"never there"), None), (name(b"c"), Some(Bytes::from_static(b"1")))];
+    files.set_attributes(&link, changes.into(), follow).await.expect("it leads to a file of ours");
+    let left = [both[0].clone(), (name(b"c"), Bytes::from_static(b"1"))].into();
+    assert_eq!(files.attributes(&path, LinkPolicy::Refuse).await, Ok(left));
+    assert_eq!(reason(files.attributes(&link, LinkPolicy::Refuse).await), Some(FileReason::SymlinkInPath));
+    let missing = files.set_attributes(&env.path("missing"), [(name(b"c"), None)].into(), follow).await;
+    assert_eq!(reason(missing), Some(FileReason::Os(2)));
+    let large = [(name(b"l"), Some(Bytes::from(vec![0; limits::ATTRIBUTE_BYTES])))].into();
+    let limit_bytes = limits::ATTRIBUTE_BYTES as u64;
+    assert_eq!(reason(files.set_attributes(&path, large, follow).await), Some(FileReason::TooLarge { limit_bytes }));
+    assert_eq!(
+        reason(files.set_attributes(&path, [(name(b"a\0b"), None)].into(), follow).await),
+        Some(FileReason::Os(22))
+    );
 }
 
 /// It need not be a path, nor UTF-8.

@@ -88,6 +88,7 @@ async fn changing(files: &dyn Files, dir: &Path) -> BTreeMap<&'static str, Optio
         ("rename", reason(files.rename(&file, &free, RENAME).await)),
         ("permissions", reason(files.set_permissions(&file, 0o777, FOLLOW).await)),
         ("times", reason(files.set_times(&file, times(), FOLLOW).await)),
+        ("attributes", reason(files.set_attributes(&file, [("a".into(), Some(bytes()))].into(), FOLLOW).await)),
         ("symlink", reason(files.create_symlink(Path::new("file"), &free, FOLLOW).await)),
     ])
 }
@@ -101,6 +102,7 @@ async fn looking(files: &dyn Files, dir: &Path) -> BTreeMap<&'static str, Option
         ("hash", reason(files.hash(&file, HashAlgorithm::Blake3, FOLLOW).await)),
         ("open", reason(files.open(&file, OpenMode::Read, FOLLOW).await)),
         ("metadata", reason(files.metadata(&file, FOLLOW).await)),
+        ("attributes", reason(files.attributes(&file, FOLLOW).await)),
         ("canonicalize", reason(files.canonicalize(&file).await)),
         ("list", reason(files.read_directory(&folder).await)),
         ("list a page", reason(files.read_directory_page(&folder, None, 9).await)),

@@ -123,6 +123,7 @@ fn changes(folder: &Path) -> Vec<(&'static str, Value, Vec<String>)> {
         ("fs/open", json!({"handleId": "h", "path": a, "mode": "append"}), vec![a.clone()]),
         ("fs/setPermissions", json!({"path": a, "mode": 0o600}), vec![a.clone()]),
         ("fs/setTimes", json!({"path": a, "accessedNs": 1, "modifiedNs": 1}), vec![a.clone()]),
+        ("fs/setAttributes", json!({"path": a, "attributes": [{"name": "n", "dataBase64": "eA=="}]}), vec![a.clone()]),
         ("fs/copy", json!({"sourcePath": a, "destinationPath": b, "recursive": false}), vec![a.clone(), b.clone()]),
         ("fs/rename", json!({"sourcePath": b, "destinationPath": c}), vec![b, c.clone()]),
         ("fs/createSymlink", json!({"path": path("l"), "target": "a"}), vec![path("l")]),

@@ -176,6 +176,7 @@ fn calls(at: &Path, fresh: &str) -> Vec<(&'static str, Value, bool)> {
         ("fs/writeFile", json!({"path": new, "dataBase64": "eA=="}), true),
         ("fs/applyChanges", json!({"changes": [{"kind": "write", "path": new, "dataBase64": "eQ=="}]}), true),
         ("fs/setPermissions", json!({"path": new, "mode": 0o600}), true),
+        ("fs/setAttributes", json!({"path": new, "attributes": [{"name": "n", "dataBase64": "eA=="}]}), true),
         ("fs/copy", json!({"sourcePath": new, "destinationPath": format!("{new}.copy"), "recursive": false}), true),
         ("fs/rename", json!({"sourcePath": format!("{new}.copy"), "destinationPath": format!("{new}.moved")}), true),
         ("fs/createSymlink", json!({"path": format!("{new}.link"), "target": "file"}), true),

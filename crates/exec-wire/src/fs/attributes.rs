@@ -1,5 +1,6 @@
-//! What can be set on a file beside its contents: permissions, times; and links, which are nothing but their text. All ours.
+//! What can be set on a file beside its contents: permissions, times, attributes; and links, which are nothing but their text. All ours.
 
+use crate::base64::Base64;
 use crate::empty::empty_results;
 use crate::path_uri::PathUri;
 use crate::sandbox::SandboxContext;
@@ -31,6 +32,48 @@ shapes! {
         /// The sandbox of this call; no sandbox if absent.
         #[serde(default)]
         pub sandbox: Nullable<SandboxContext>,
+    }
+
+    /// Asks for extended attributes.
+    pub struct GetAttributesParams {
+        pub path: PathUri,
+        /// Whether links may be followed; true if absent.
+        pub follow_symlinks: Option<bool>,
+        /// The sandbox of this call; no sandbox if absent.
+        #[serde(default)]
+        pub sandbox: Nullable<SandboxContext>,
+    }
+
+    pub struct GetAttributesResult {
+        /// Those of the namespace `user`, by name.
+        pub attributes: Vec<Attribute>,
+    }
+
+    /// An extended attribute.
+    pub struct Attribute {
+        /// Without `user.`.
+        pub name: OsText,
+        pub data_base64: Base64,
+    }
+
+    /// Sets or removes extended attributes.
+    pub struct SetAttributesParams {
+        pub path: PathUri,
+        /// Of the namespace `user`.
+        pub attributes: Vec<AttributeChange>,
+        /// Whether links may be followed; true if absent.
+        pub follow_symlinks: Option<bool>,
+        /// The sandbox of this call; no sandbox if absent.
+        #[serde(default)]
+        pub sandbox: Nullable<SandboxContext>,
+    }
+
+    /// A new value of an extended attribute.
+    pub struct AttributeChange {
+        /// Without `user.`.
+        pub name: OsText,
+        /// Absent to remove it.
+        pub data_base64: Option<Base64>,
     }
 
     /// Asks what a link says.
@@ -66,6 +109,8 @@ empty_results! {
     SetPermissionsResult,
     /// It has its new times.
     SetTimesResult,
+    /// It has its new attributes.
+    SetAttributesResult,
     /// The link is there.
     CreateSymlinkResult,
 }

@@ -21,6 +21,8 @@ fn the_layout_is_the_documented_one() {
     assert_eq!(framed(&block, b""), b"\x02\x01\x00\x01\x00\x02\x00\x00\x00\x00\x00\x00\x01\x0012");
     let write = FrameHeader::Write { request_id: "12", handle_id: "h-1", offset: 256 };
     assert_eq!(framed(&write, b"hi"), b"\x03\x01\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x01\x0012\x03h-1hi");
+    let write = FrameHeader::StreamWrite { request_id: "12", stream_id: "s-1", offset: 256, eof: true };
+    assert_eq!(framed(&write, b"hi"), b"\x04\x01\x00\x01\x00\x02\x00\x00\x00\x00\x00\x00\x01\x0012\x03s-1hi");
 }
 
 #[test]
@@ -70,12 +72,13 @@ proptest! {
         position in any::<u64>(),
         eof in any::<bool>(),
         handle in "[a-z0-9é]{0,32}",
-        kind in 0..3,
+        kind in 0..4,
         payload in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
         let header = match kind {
             0 => FrameHeader::Block { request_id: &id, offset: position, eof },
             1 => FrameHeader::Write { request_id: &id, handle_id: &handle, offset: position },
+            2 => FrameHeader::StreamWrite { request_id: &id, stream_id: &handle, offset: position, eof },
             _ => FrameHeader::Output { process_id: &id, seq: position, stream: Stream::Stderr },
         };
         let frame = framed(&header, &payload);

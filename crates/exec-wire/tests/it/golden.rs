@@ -36,18 +36,16 @@ fn rewritten(name: &str, text: &str) -> String {
     match envelope::decode(text).unwrap_or_else(|error| panic!("{name}: {error}")) {
         Incoming::Request(request) => {
             let method = Method::parse(&request.method).expect("a method of the table");
-            let params =
-                (method.spec().params.rewrite)(request.params).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let params = (method.params().rewrite)(request.params).unwrap_or_else(|error| panic!("{name}: {error}"));
             let trace = request.trace.as_ref();
             write_request(&mut out, &request.id, method.name(), &raw(params), trace, request.jsonrpc);
         }
         Incoming::Response(response) => {
-            let spec = Method::ALL
+            let method = Method::ALL
                 .iter()
-                .map(|method| method.spec())
-                .find(|spec| file_name(spec.name, "response") == name)
+                .find(|method| file_name(method.name(), "response") == name)
                 .unwrap_or_else(|| panic!("{name}: the response to no method"));
-            let result = (spec.result.rewrite)(response.result).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let result = (method.result().rewrite)(response.result).unwrap_or_else(|error| panic!("{name}: {error}"));
             write_response(&mut out, &response.id, &raw(result), false);
         }
         Incoming::Notification(notification) => {
@@ -84,9 +82,9 @@ fn every_message_of_the_table_has_its_golden_file_and_no_other_exists() {
 fn answers_of_an_older_server_are_understood() {
     // It knows nothing of our members; a client must not mind.
     let theirs = r#"{"chunks":[],"nextSeq":4,"exited":false,"exitCode":null,"closed":false,"failure":null,"sandboxDenied":false}"#;
-    let again = (Method::ProcessRead.spec().result.rewrite)(RawJson::parse(theirs).expect("a captured result is JSON"));
+    let again = (Method::ProcessRead.result().rewrite)(RawJson::parse(theirs).expect("a captured result is JSON"));
     assert_eq!(again.as_deref(), Ok(theirs));
     let smallest = r#"{"shell":{"name":"bash","path":"/bin/bash"}}"#;
     let info = RawJson::parse(smallest).expect("a captured result is JSON");
-    assert_eq!((Method::EnvironmentInfo.spec().result.check)(info), Ok(()));
+    assert_eq!((Method::EnvironmentInfo.result().check)(info), Ok(()));
 }

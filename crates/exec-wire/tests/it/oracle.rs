@@ -24,9 +24,9 @@ fn params_are_taken_and_refused_in_the_words_of_the_original() {
     for line in include_str!("oracle/params.jsonl").lines() {
         let (method, params, theirs): (String, String, Option<String>) =
             serde_json::from_str(line).expect("the recording is JSON");
-        let spec = Method::parse(&method).expect("the original's methods are all ours").spec();
+        let shape = Method::parse(&method).expect("the original's methods are all ours").params();
         let raw = RawJson::parse(&params).expect("what was recorded is JSON");
-        let ours = (spec.params.check)(raw).err().map(|error| error.to_string());
+        let ours = (shape.check)(raw).err().map(|error| error.to_string());
         let excused = theirs.as_deref().is_some_and(|theirs| DIFFERENT.contains(&(method.as_str(), theirs)));
         if ours != theirs && !excused {
             wrong.push(format!("{method} {params}\n  theirs {theirs:?}\n  ours   {ours:?}"));

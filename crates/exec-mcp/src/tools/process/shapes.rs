@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::state_words;
-use crate::timestamp::rfc3339;
+use exec_core::timestamp::rfc3339;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ExecArguments {

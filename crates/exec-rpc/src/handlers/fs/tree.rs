@@ -1,17 +1,19 @@
-//! Names and trees: create, metadata, list, walk, glob, remove, copy, rename, links, permissions, times.
+//! Names and trees: create, metadata, list, walk, glob, remove, copy, rename, links, permissions, times, attributes.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use exec_env::files::tree::CopyProgress;
 use exec_env::files::{Copied, CopyOptions, CreateDirectoryOptions, FileError, FileVerb, RemoveOptions, RenameOptions};
 use exec_wire::fs::{
-    CanonicalizeParams, CanonicalizeResult, CopyParams, CopyProgressParams, CopyResult, CreateDirectoryParams,
-    CreateDirectoryResult, CreateSymlinkParams, CreateSymlinkResult, GetMetadataParams, GetMetadataResult, GlobParams,
-    GlobResult, ReadDirectoryParams, ReadDirectoryResult, ReadLinkParams, ReadLinkResult, RemoveParams, RemoveResult,
-    RenameParams, RenameResult, SetPermissionsParams, SetPermissionsResult, SetTimesParams, SetTimesResult, WalkParams,
-    WalkResult,
+    Attribute, AttributeChange, CanonicalizeParams, CanonicalizeResult, CopyParams, CopyProgressParams, CopyResult,
+    CreateDirectoryParams, CreateDirectoryResult, CreateSymlinkParams, CreateSymlinkResult, GetAttributesParams,
+    GetAttributesResult, GetMetadataParams, GetMetadataResult, GlobParams, GlobResult, ReadDirectoryParams,
+    ReadDirectoryResult, ReadLinkParams, ReadLinkResult, RemoveParams, RemoveResult, RenameParams, RenameResult,
+    SetAttributesParams, SetAttributesResult, SetPermissionsParams, SetPermissionsResult, SetTimesParams,
+    SetTimesResult, WalkParams, WalkResult,
 };
 use exec_wire::text::OsText;
 use tokio::sync::mpsc;
@@ -178,6 +180,30 @@ pub(crate) async fn set_times(context: RequestContext, params: SetTimesParams) -
     let times = convert::times(params.accessed_ns, params.modified_ns);
     files.set_times(&path, times, convert::links(params.follow_symlinks)).await.map_err(reply::file_error)?;
     Ok(SetTimesResult {}.into())
+}
+
+pub(crate) async fn get_attributes(
+    context: RequestContext,
+    params: GetAttributesParams,
+) -> HandlerResult<GetAttributesResult> {
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
+    let found = files.attributes(&path, convert::links(params.follow_symlinks)).await.map_err(reply::file_error)?;
+    let attribute = |(name, value): (OsString, Bytes)| Attribute { name: OsText(name), data_base64: value.into() };
+    Ok(GetAttributesResult { attributes: found.into_iter().map(attribute).collect() }.into())
+}
+
+pub(crate) async fn set_attributes(
+    context: RequestContext,
+    params: SetAttributesParams,
+) -> HandlerResult<SetAttributesResult> {
+    let path = native_path(&params.path)?;
+    let files = context.files_under(params.sandbox.as_ref())?;
+    let change = |change: AttributeChange| (change.name.0, change.data_base64.map(|value| value.0));
+    let changes = params.attributes.into_iter().map(change).collect();
+    let links = convert::links(params.follow_symlinks);
+    files.set_attributes(&path, changes, links).await.map_err(reply::file_error)?;
+    Ok(SetAttributesResult {}.into())
 }
 
 pub(crate) async fn read_link(context: RequestContext, params: ReadLinkParams) -> HandlerResult<ReadLinkResult> {

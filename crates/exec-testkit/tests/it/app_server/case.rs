@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 use super::peer::{DEADLINE, Peer, collect_output};
 
+/// How long a change may stay untold before it is made again.
+const CHANGE_AGAIN: Duration = Duration::from_secs(2);
+
 /// A step that shows nothing for so long is compared as one that shows nothing. Before [`DEADLINE`], which ends the test.
 const STEP_DEADLINE: Duration = DEADLINE.saturating_sub(Duration::from_secs(5));
 
@@ -45,6 +48,9 @@ enum Step {
     Do(fn(&Path)),
     /// Paths that watches must tell of, and all that they told until then.
     Changed(&'static [(&'static str, &'static str)]),
+    /// The same of a change that is made again and again until it is told: Codex watches a folder that has just been made
+    /// a moment late.
+    ChangedBy(fn(&Path), &'static [(&'static str, &'static str)]),
     /// The status of an environment once it is not pending.
     Settled(&'static str),
 }
@@ -85,6 +91,10 @@ impl Case {
 
     pub(super) fn changed(self, wanted: &'static [(&'static str, &'static str)]) -> Self {
         self.step(Step::Changed(wanted))
+    }
+
+    pub(super) fn changed_by(self, change: fn(&Path), wanted: &'static [(&'static str, &'static str)]) -> Self {
+        self.step(Step::ChangedBy(change, wanted))
     }
 
     pub(super) fn settled(self, environment: &'static str) -> Self {
@@ -185,6 +195,39 @@ impl Server {
     }
 }
 
+/// All that watches tell until they have told of these.
+async fn told_changes(peer: &mut Peer, wanted: &[(&str, &str)], again: Option<fn(&Path)>) -> Value {
+    let root = peer.root.clone();
+    let mut told = std::collections::BTreeSet::new();
+    let is_told = |told: &std::collections::BTreeSet<(String, String)>| {
+        wanted.iter().all(|(id, path)| {
+            let path = root.join(path).to_string_lossy().into_owned();
+            told.contains(&((*id).to_owned(), path))
+        })
+    };
+    if let Some(change) = again {
+        change(&root);
+    }
+    while !is_told(&told) {
+        let note = peer.note(|note| note["method"] == "fs/changed");
+        let note = match again {
+            None => note.await,
+            Some(change) => match tokio::time::timeout(CHANGE_AGAIN, note).await {
+                Ok(note) => note,
+                Err(_) => {
+                    change(&root);
+                    continue;
+                }
+            },
+        };
+        peer.notes.retain(|other| *other != note);
+        let id = note["params"]["watchId"].as_str().expect("it has an id").to_owned();
+        let paths = note["params"]["changedPaths"].as_array().expect("it has paths").clone();
+        told.extend(paths.iter().map(|path| (id.clone(), path.as_str().expect("text").to_owned())));
+    }
+    json!(told)
+}
+
 async fn run_step(peer: &mut Peer, step: &Step, sent: &mut Vec<i64>) -> Value {
     match step {
         Step::Call(method, params) => {
@@ -229,24 +272,8 @@ async fn run_step(peer: &mut Peer, step: &Step, sent: &mut Vec<i64>) -> Value {
             work(&peer.root);
             Value::Null
         }
-        Step::Changed(wanted) => {
-            let root = peer.root.clone();
-            let mut told = std::collections::BTreeSet::new();
-            let is_told = |told: &std::collections::BTreeSet<(String, String)>| {
-                wanted.iter().all(|(id, path)| {
-                    let path = root.join(path).to_string_lossy().into_owned();
-                    told.contains(&((*id).to_owned(), path))
-                })
-            };
-            while !is_told(&told) {
-                let note = peer.note(|note| note["method"] == "fs/changed").await;
-                peer.notes.retain(|other| *other != note);
-                let id = note["params"]["watchId"].as_str().expect("it has an id").to_owned();
-                let paths = note["params"]["changedPaths"].as_array().expect("it has paths").clone();
-                told.extend(paths.iter().map(|path| (id.clone(), path.as_str().expect("text").to_owned())));
-            }
-            json!(told)
-        }
+        Step::Changed(wanted) => told_changes(peer, wanted, None).await,
+        Step::ChangedBy(change, wanted) => told_changes(peer, wanted, Some(*change)).await,
         Step::Settled(id) => loop {
             let answer = peer.call("environment/status", json!({ "environmentId": id })).await;
             if answer["result"]["status"] != "pending" {
@@ -344,7 +371,7 @@ fn describe(step: &Step) -> String {
         Step::Line(line) => format!("line {line}"),
         Step::Exited(handle) => format!("exited {handle}"),
         Step::Do(_) => "does".to_owned(),
-        Step::Changed(wanted) => format!("changed {wanted:?}"),
+        Step::Changed(wanted) | Step::ChangedBy(_, wanted) => format!("changed {wanted:?}"),
         Step::Settled(id) => format!("settled {id}"),
     };
     text.chars().take(200).collect()

@@ -85,8 +85,7 @@ pub(super) fn cases() -> Vec<Case> {
             .call("fs/unwatch", unwatch("m"))
             .call("fs/watch", watch("deep", "no/such/file"))
             .does(|root| std::fs::create_dir_all(root.join("no/such")).expect("it is ours"))
-            .does(|root| write(root, "no/such/file"))
-            .changed(&[("deep", "no/such/file")])
+            .changed_by(|root| write(root, "no/such/file"), &[("deep", "no/such/file")])
             .call("fs/unwatch", unwatch("deep")),
         Case::new("two watches of one file, and odd paths")
             .does(prepare)

@@ -34,7 +34,7 @@ impl Drop for HttpFixture {
     }
 }
 
-/// One request, one answer.
+/// One request, one answer, which says so: a client that believed in another could send it into a connection that ends.
 async fn serve(mut stream: TcpStream) {
     let Some(request) = read_request(&mut stream).await else { return };
     let mut words = request.split(|byte| *byte == b' ');
@@ -61,7 +61,7 @@ fn answer(what: &str, argument: &str, request: &[u8]) -> Option<Vec<u8>> {
         "head" => whole("200 OK", "", &request[..head_bytes(request).unwrap_or_default()]),
         "status" => whole(&format!("{argument} Some Words"), "", b"body"),
         "bare" => format!("HTTP/1.1 {argument}\r\nconnection: close\r\n\r\n").into_bytes(),
-        "nowords" => format!("HTTP/1.1 {argument}\r\ncontent-length: 0\r\n\r\n").into_bytes(),
+        "nowords" => format!("HTTP/1.1 {argument}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").into_bytes(),
         "redirect" => whole(&format!("{argument} Elsewhere"), "location: /echo\r\n", b"there"),
         "hops" if number() > 0 => whole("302 Found", &format!("location: /hops/{}\r\n", number() - 1), b""),
         "hops" => whole("200 OK", "", b"arrived"),
@@ -75,7 +75,10 @@ fn answer(what: &str, argument: &str, request: &[u8]) -> Option<Vec<u8>> {
         }
         "fragment" => whole("302 Found", "location: /echo#part\r\n", b""),
         "odd" => whole("200 OK", ODD_HEADERS, b"x"),
-        "latin1" => [&b"HTTP/1.1 200 OK\r\nx-a: caf\xe9\r\nx-b: plain\r\ncontent-length: 0\r\n\r\n"[..]].concat(),
+        "latin1" => {
+            [&b"HTTP/1.1 200 OK\r\nx-a: caf\xe9\r\nx-b: plain\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"[..]]
+                .concat()
+        }
         "gzip" => whole("200 OK", "content-encoding: gzip\r\n", b"\x1f\x8b not really"),
         "big" => whole("200 OK", "", &vec![b'x'; number()]),
         "chunked" => chunked("3\r\nabc\r\n2;ext=1\r\nde\r\n0\r\ntrailer: t\r\n\r\n"),
@@ -103,7 +106,7 @@ fn whole(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 }
 
 fn chunked(body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{body}").into_bytes()
+    format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n{body}").into_bytes()
 }
 
 fn port_of(request: &[u8]) -> String {

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use tokio::process::Child;
 
 use super::files::PIXEL;
-use super::packages;
 use super::protocol::{semaphore, waiting_command};
 use super::server::Account;
 use crate::durability::support::run;
+use exec_testkit::packages;
 
 /// The program itself is in a package for each platform, which the registry has, too. It is native: Node is not needed to
 /// run it.

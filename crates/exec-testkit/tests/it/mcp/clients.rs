@@ -6,9 +6,9 @@ use exec_testkit::binaries;
 use tokio::process::Command;
 
 use super::http::listen;
-use super::packages;
 use super::server::Account;
 use crate::durability::support::run;
+use exec_testkit::packages;
 
 const PYTHON_SDK: &str = "2.3.0";
 const TYPESCRIPT_SDK: &str = "1.32.2";

@@ -1,8 +1,9 @@
-//! Times as the protocol writes them: RFC 3339, UTC, milliseconds.
+//! Times as JSON of others writes them: RFC 3339, UTC, milliseconds.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) fn rfc3339(time: SystemTime) -> String {
+/// A time before 1970 is written as its first moment.
+pub fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = civil(days);

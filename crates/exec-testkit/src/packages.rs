@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A folder with `node_modules` of these packages, each with its version.
-pub(crate) fn npm(name: &str, packages: &[&str]) -> Option<PathBuf> {
+pub fn npm(name: &str, packages: &[&str]) -> Option<PathBuf> {
     installed(name, "npm", |folder| {
         let mut npm = Command::new("npm");
         npm.args(["install", "--no-audit", "--no-fund", "--loglevel", "error", "--prefix"]).arg(folder).args(packages);
@@ -17,7 +17,7 @@ pub(crate) fn npm(name: &str, packages: &[&str]) -> Option<PathBuf> {
 }
 
 /// A folder with a virtual environment that has these packages, each with its version: `bin/python` in it.
-pub(crate) fn python(name: &str, packages: &[&str]) -> Option<PathBuf> {
+pub fn python(name: &str, packages: &[&str]) -> Option<PathBuf> {
     installed(name, "python3", |folder| {
         let mut venv = Command::new("python3");
         venv.args(["-m", "venv"]).arg(folder);

@@ -1,0 +1,127 @@
+//! The service `filesystem.Filesystem`, but for watches: names, and what is known of them.
+
+use std::path::{Path, PathBuf};
+
+use exec_env::files::{CreateDirectoryOptions, FileKind, LinkPolicy, RemoveOptions, RenameOptions};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Call;
+use super::entry::{entry, entry_with};
+use crate::error::{Code, ServiceError};
+use crate::limits::{LISTED_DEPTH, LISTED_ENTRIES};
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct PathRequest {
+    path: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct MoveRequest {
+    source: String,
+    destination: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct ListDirRequest {
+    path: String,
+    depth: usize,
+}
+
+impl Call {
+    /// A path as the call means it.
+    pub(super) async fn path(&self, path: &str) -> Result<PathBuf, ServiceError> {
+        let user = self.sandbox.file_user(self.user.as_deref()).await?;
+        self.sandbox.resolve(path, &user)
+    }
+}
+
+pub(super) async fn stat(call: &Call, request: PathRequest) -> Result<Value, ServiceError> {
+    let path = call.path(&request.path).await?;
+    Ok(json!({ "entry": entry(&call.sandbox, &path).await? }))
+}
+
+/// A directory that exists is told, because the SDKs answer `false` for it.
+pub(super) async fn make_dir(call: &Call, request: PathRequest) -> Result<Value, ServiceError> {
+    let path = call.path(&request.path).await?;
+    let files = call.sandbox.files();
+    match files.metadata(&path, LinkPolicy::Follow).await {
+        Ok(metadata) if metadata.kind == FileKind::Directory => {
+            let message = format!("directory already exists: {}", path.display());
+            return Err(ServiceError::new(Code::AlreadyExists, message));
+        }
+        Ok(_) => return Err(ServiceError::invalid(format!("{} exists, and is no directory", path.display()))),
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error.into()),
+    }
+    files.create_directory(&path, CreateDirectoryOptions::default()).await?;
+    Ok(json!({ "entry": entry(&call.sandbox, &path).await? }))
+}
+
+pub(super) async fn rename(call: &Call, request: MoveRequest) -> Result<Value, ServiceError> {
+    let (source, destination) = (call.path(&request.source).await?, call.path(&request.destination).await?);
+    let files = call.sandbox.files();
+    // What is missing is the source, and the destination's directory is made.
+    files.metadata(&source, LinkPolicy::Follow).await?;
+    make_parents(call, &destination).await?;
+    files.rename(&source, &destination, RenameOptions::default()).await?;
+    Ok(json!({ "entry": entry(&call.sandbox, &destination).await? }))
+}
+
+pub(super) async fn make_parents(call: &Call, path: &Path) -> Result<(), ServiceError> {
+    if let Some(parent) = path.parent() {
+        call.sandbox.files().create_directory(parent, CreateDirectoryOptions::default()).await?;
+    }
+    Ok(())
+}
+
+/// A path that does not exist is no error.
+pub(super) async fn remove(call: &Call, request: PathRequest) -> Result<Value, ServiceError> {
+    let path = call.path(&request.path).await?;
+    if path == Path::new("/") {
+        return Err(ServiceError::invalid("the root of the machine's files is not removed"));
+    }
+    call.sandbox.files().remove(&path, RemoveOptions::default()).await?;
+    Ok(json!({}))
+}
+
+/// The directory's entries and, with a depth of more than one, those of directories below; links are not followed.
+pub(super) async fn list_dir(call: &Call, request: ListDirRequest) -> Result<Value, ServiceError> {
+    let root = call.path(&request.path).await?;
+    let files = call.sandbox.files();
+    let metadata = files.metadata(&root, LinkPolicy::Follow).await?;
+    if metadata.kind != FileKind::Directory {
+        return Err(ServiceError::invalid(format!("path is not a directory: {}", root.display())));
+    }
+    let depth = request.depth.clamp(1, LISTED_DEPTH);
+    let accounts = call.sandbox.accounts().await;
+    let mut entries = Vec::new();
+    let mut waiting = vec![(root, 1)];
+    while let Some((directory, level)) = waiting.pop() {
+        let mut names = match files.read_directory(&directory).await {
+            Ok(names) => names,
+            // One below that may not be read, or is gone by now, hides nothing of the others.
+            Err(_) if level > 1 => continue,
+            Err(error) => return Err(error.into()),
+        };
+        names.sort_by(|a, b| a.name.cmp(&b.name));
+        for found in names {
+            if entries.len() >= LISTED_ENTRIES {
+                let message = format!("there are more than {LISTED_ENTRIES} entries: list a part, or with less depth");
+                return Err(ServiceError::new(Code::ResourceExhausted, message));
+            }
+            let path = directory.join(&found.name);
+            // It may be gone by now.
+            let Ok(entry) = entry_with(&call.sandbox, &path, &accounts).await else { continue };
+            entries.push(entry);
+            if found.kind == FileKind::Directory && !found.is_symlink && level < depth {
+                waiting.push((path, level + 1));
+            }
+        }
+    }
+    entries.sort_by(|a, b| a["path"].as_str().cmp(&b["path"].as_str()));
+    Ok(json!({ "entries": entries }))
+}

@@ -1,0 +1,99 @@
+//! The output of a process, page by page, as events that a language hands out one by one.
+//!
+//! An event is a short list, because there are many: `["stdout" | "stderr" | "pty", bytes, seq]`, `["gap", bytes lost, seq]`
+//! or `["exit", exit, seq]`. After the log has closed, a page is null.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use exec_server::process::{LogEvent, LogFollower, ProcessError};
+use exec_server::{Bytes, Entry, EntryBody, ProcessId, Seq, SharedEnvironment, Stream};
+use tokio::sync::Mutex;
+
+use crate::limits::{JOIN_BYTES, PAGE_BYTES, PAGE_EVENTS};
+use crate::object::What;
+use crate::process::shown_exit;
+use crate::{Arguments, Call, Failure, Object, Value};
+
+/// A place in a log. Several calls at once get their pages one after the other.
+pub(crate) struct Output(Mutex<Reader>);
+
+struct Reader {
+    follower: Box<dyn LogFollower>,
+    /// Read, and not yet handed out.
+    waiting: VecDeque<Event>,
+}
+
+enum Event {
+    Output { stream: Stream, bytes: Bytes, seq: Seq },
+    Other(Value),
+}
+
+impl Output {
+    pub(crate) async fn open(machine: SharedEnvironment, id: ProcessId, after: Seq) -> Result<Value, ProcessError> {
+        let follower = machine.processes().follow(&id, after).await?;
+        let output = Self(Mutex::new(Reader { follower, waiting: VecDeque::new() }));
+        Ok(Object::new(What::Output(Arc::new(output))).into())
+    }
+
+    pub(crate) fn call(self: &Arc<Self>, method: &str, arguments: Arguments) -> Result<Call, Failure> {
+        if method != "next" {
+            return Err(Failure::bad_argument("method", &format!("an output has no `{method}`")));
+        }
+        arguments.finish()?;
+        let output = Arc::clone(self);
+        Ok(Call::begin(async move { Ok(output.0.lock().await.next().await?) }))
+    }
+}
+
+impl Reader {
+    /// The next events, or null at the end. Cancelling it loses nothing.
+    async fn next(&mut self) -> Result<Value, ProcessError> {
+        while self.waiting.is_empty() {
+            let Some(page) = self.follower.next(PAGE_BYTES).await? else { return Ok(Value::Null) };
+            LogEvent::of(page).for_each(|event| self.push(event));
+        }
+        let some = self.waiting.len().min(PAGE_EVENTS);
+        Ok(Value::list(self.waiting.drain(..some)))
+    }
+
+    fn push(&mut self, event: LogEvent) {
+        let event = match event {
+            LogEvent::Gap(gap) => {
+                Event::Other(Value::list([Value::from("gap"), gap.dropped_bytes.into(), gap.to_seq.into()]))
+            }
+            LogEvent::Entry(Entry { seq, body: EntryBody::Exited(exit) }) => {
+                Event::Other(Value::list([Value::from("exit"), shown_exit(&exit), seq.into()]))
+            }
+            LogEvent::Entry(Entry { body: EntryBody::Closed, .. }) => return,
+            LogEvent::Entry(Entry { seq, body: EntryBody::Output { stream, bytes } }) => {
+                if let Some(Event::Output { stream: last_stream, bytes: last, seq: last_seq }) = self.waiting.back_mut()
+                    && *last_stream == stream
+                    && last.len() + bytes.len() <= JOIN_BYTES
+                {
+                    *last = [&last[..], &bytes[..]].concat().into();
+                    *last_seq = seq;
+                    return;
+                }
+                Event::Output { stream, bytes, seq }
+            }
+        };
+        self.waiting.push_back(event);
+    }
+}
+
+impl From<Event> for Value {
+    fn from(event: Event) -> Self {
+        match event {
+            Event::Other(value) => value,
+            Event::Output { stream, bytes, seq } => {
+                let stream = match stream {
+                    Stream::Stdout => "stdout",
+                    Stream::Stderr => "stderr",
+                    Stream::Pty => "pty",
+                };
+                Value::list([Value::from(stream), bytes.into(), seq.into()])
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Processes: starting them, running them to their end, and the methods of one that was started.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use exec_server::process::{LogFollower, ProcessError, Signalled, WaitCondition, Waited, Written};
+use exec_server::screen::{Screen, ScreenQuery};
+use exec_server::spawn::EnvironmentExt as _;
+use exec_server::{
+    Bytes, Command, EntryBody, Exit, ExitCause, ExitStatus, ProcessId, SharedEnvironment, Signal, Stream, TerminalSize,
+    WriteId,
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::environment::Environment;
+use crate::limits::{PAGE_BYTES, STDIN_BLOCK_BYTES};
+use crate::object::What;
+use crate::output::Output;
+use crate::{Arguments, Call, Failure, FailureKind, Object, Value};
+
+/// A process that was started.
+pub(crate) struct Process {
+    /// Not the machine itself, which must end when the environment is closed.
+    environment: Arc<Environment>,
+    id: ProcessId,
+    /// Nobody else's writes have it, so that each of ours happens once.
+    key: Uuid,
+    writes: AtomicU64,
+}
+
+/// Starts a process. If that is cancelled, no process is left.
+pub(crate) async fn spawn(
+    environment: Arc<Environment>,
+    machine: SharedEnvironment,
+    id: ProcessId,
+    request: Command,
+    cancel: CancellationToken,
+) -> Result<Value, Failure> {
+    // A start that is under way cannot be taken back, so it is waited for.
+    let started = machine.processes().start(&id, request).await?;
+    if cancel.is_cancelled() {
+        machine.processes().forget(&id).await?;
+        return Err(Failure::cancelled());
+    }
+    Ok(Process::object(environment, id, started.pid))
+}
+
+/// Runs a process to its end and forgets it. If that is cancelled, its tree is ended.
+pub(crate) async fn run(
+    machine: SharedEnvironment,
+    id: ProcessId,
+    request: Command,
+    input: Option<Bytes>,
+    cancel: CancellationToken,
+) -> Result<Value, Failure> {
+    let processes = machine.processes();
+    processes.start(&id, request).await?;
+    let collected = tokio::select! {
+        collected = feed_and_collect(&machine, &id, input) => collected,
+        () = cancel.cancelled() => {
+            processes.forget(&id).await?;
+            return Err(Failure::cancelled());
+        }
+    };
+    let collected = collected?;
+    let timed_out = collected.exit.cause == ExitCause::TimedOut;
+    let shown = shown_result(&id, collected);
+    processes.forget(&id).await?;
+    if timed_out {
+        let message = format!("process {id} was ended because its time was over");
+        return Err(Failure { partial: shown, ..Failure::new(FailureKind::TimedOut, message) });
+    }
+    Ok(shown)
+}
+
+struct Collected {
+    exit: Exit,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    lost_bytes: u64,
+}
+
+async fn feed_and_collect(
+    machine: &SharedEnvironment,
+    id: &ProcessId,
+    input: Option<Bytes>,
+) -> Result<Collected, ProcessError> {
+    let follower = machine.processes().follow(id, 0).await?;
+    match input {
+        None => collect(follower).await,
+        Some(input) => {
+            // Both at once: a child that prints before it has read all must not wait for us.
+            let (collected, fed) = tokio::join!(collect(follower), feed(machine, id, input));
+            fed?;
+            collected
+        }
+    }
+}
+
+async fn feed(machine: &SharedEnvironment, id: &ProcessId, mut input: Bytes) -> Result<(), ProcessError> {
+    let key = Uuid::new_v4().simple();
+    for count in 0_u64.. {
+        if input.is_empty() {
+            break;
+        }
+        let block = input.split_to(input.len().min(STDIN_BLOCK_BYTES));
+        let write_id = WriteId::new(format!("{key}-{count}")).expect("two numbers are within the bound of a write id");
+        // A child that has read enough is none of our business, as with a shell's pipe.
+        if machine.processes().write(id, write_id, block).await? == Written::StdinClosed {
+            return Ok(());
+        }
+    }
+    machine.processes().close_stdin(id).await.map(drop)
+}
+
+async fn collect(mut follower: Box<dyn LogFollower>) -> Result<Collected, ProcessError> {
+    let mut collected = Collected { exit: Exit::LOST, stdout: Vec::new(), stderr: Vec::new(), lost_bytes: 0 };
+    while let Some(page) = follower.next(PAGE_BYTES).await? {
+        if let Some(gap) = page.gap {
+            collected.lost_bytes = gap.dropped_bytes;
+        }
+        for entry in page.entries {
+            match entry.body {
+                EntryBody::Output { stream: Stream::Stderr, bytes } => collected.stderr.extend_from_slice(&bytes),
+                EntryBody::Output { bytes, .. } => collected.stdout.extend_from_slice(&bytes),
+                EntryBody::Exited(exit) => collected.exit = exit,
+                EntryBody::Closed => {}
+            }
+        }
+    }
+    Ok(collected)
+}
+
+impl Process {
+    /// A process that was started before.
+    pub(crate) async fn find(
+        environment: Arc<Environment>,
+        machine: SharedEnvironment,
+        id: ProcessId,
+    ) -> Result<Value, Failure> {
+        let pid = machine.attach(id.clone()).await?.pid();
+        Ok(Self::object(environment, id, pid))
+    }
+
+    fn object(environment: Arc<Environment>, id: ProcessId, pid: u32) -> Value {
+        let shown_id = id.as_str().into();
+        let process = Self { environment, id, key: Uuid::new_v4(), writes: AtomicU64::new(0) };
+        let object = Object::new(What::Process(Arc::new(process)));
+        Value::map([("id", shown_id), ("pid", pid.into()), ("process", object.into())])
+    }
+
+    pub(crate) fn call(self: &Arc<Self>, method: &str, mut arguments: Arguments) -> Result<Call, Failure> {
+        let machine = self.environment.shared()?;
+        let id = self.id.clone();
+        Ok(match method {
+            "output" => {
+                let after = arguments.optional_number("after")?.unwrap_or(0);
+                arguments.finish()?;
+                Call::begin(async move { Ok(Output::open(machine, id, after).await?) })
+            }
+            "wait" => {
+                let until = wait_condition(&mut arguments)?;
+                let deadline = arguments.duration("timeout")?;
+                arguments.finish()?;
+                Call::begin(async move { wait(machine, id, until, deadline).await })
+            }
+            "result" => {
+                let deadline = arguments.duration("timeout")?;
+                arguments.finish()?;
+                Call::begin(async move {
+                    // Followed from now on, so that a full log keeps what is not collected yet.
+                    let collected = collect(machine.processes().follow(&id, 0).await?);
+                    let collected = match deadline {
+                        None => collected.await,
+                        Some(deadline) => tokio::time::timeout(deadline, collected).await.map_err(|_| too_late(&id))?,
+                    };
+                    Ok(shown_result(&id, collected?))
+                })
+            }
+            "write" => {
+                let bytes = arguments.bytes("data")?;
+                arguments.finish()?;
+                let process = Arc::clone(self);
+                // Not dropped by a cancel: what was begun is finished, so that the next write comes after it.
+                Call::begin_with(|_finished_in_any_case| async move { process.write(machine, bytes).await })
+            }
+            "close_stdin" => {
+                arguments.finish()?;
+                Call::begin(async move { Ok(machine.processes().close_stdin(&id).await.map(drop)?.into()) })
+            }
+            "terminate" => {
+                let grace = arguments.duration("grace")?.unwrap_or(Duration::ZERO);
+                arguments.finish()?;
+                Call::begin(async move {
+                    let done = machine.processes().terminate(&id, grace).await?;
+                    Ok(Value::map([
+                        ("was_running", done.was_running.into()),
+                        ("ended", done.ended.into()),
+                        ("left", done.left.into()),
+                    ]))
+                })
+            }
+            "signal" => {
+                let number = arguments.number("number")?;
+                arguments.finish()?;
+                let signal = Signal::from_number(number);
+                let signal = signal.ok_or_else(|| {
+                    let known: Vec<_> = Signal::ALL.iter().map(|signal| signal.number().to_string()).collect();
+                    Failure::bad_argument(
+                        "number",
+                        &format!("signal {number} cannot be sent: only {}", known.join(", ")),
+                    )
+                })?;
+                Call::begin(
+                    async move { Ok((machine.processes().signal(&id, signal).await? == Signalled::Sent).into()) },
+                )
+            }
+            "resize" => {
+                let size = TerminalSize { rows: arguments.number("rows")?, cols: arguments.number("cols")? };
+                arguments.finish()?;
+                Call::begin(async move { Ok(machine.processes().resize(&id, size).await?.into()) })
+            }
+            "screen" => {
+                arguments.finish()?;
+                Call::begin(
+                    async move { Ok(shown_screen(machine.processes().screen(&id, ScreenQuery::default()).await?)) },
+                )
+            }
+            "forget" => {
+                arguments.finish()?;
+                Call::begin(async move { Ok(machine.processes().forget(&id).await?.into()) })
+            }
+            method => return Err(Failure::bad_argument("method", &format!("a process has no `{method}`"))),
+        })
+    }
+
+    async fn write(&self, machine: SharedEnvironment, mut bytes: Bytes) -> Result<Value, Failure> {
+        while !bytes.is_empty() {
+            let block = bytes.split_to(bytes.len().min(STDIN_BLOCK_BYTES));
+            let count = self.writes.fetch_add(1, Ordering::Relaxed);
+            let key = WriteId::new(format!("{}-{count}", self.key.simple()));
+            let key = key.expect("two numbers are within the bound of a write id");
+            match machine.processes().write(&self.id, key, block).await? {
+                Written::Accepted => {}
+                Written::StdinClosed => return Err(Failure::broken_pipe(self.id.as_str())),
+                Written::InDoubt => {
+                    let id = &self.id;
+                    let why =
+                        format!("the server was killed while it wrote to process {id}: some of it may be missing");
+                    return Err(Failure::new(FailureKind::ConnectionLost, why));
+                }
+            }
+        }
+        Ok(Value::Null)
+    }
+}
+
+fn wait_condition(arguments: &mut Arguments) -> Result<WaitCondition, Failure> {
+    Ok(match arguments.optional_text("until")?.as_deref() {
+        None | Some("exited") => WaitCondition::Exited,
+        Some("closed") => WaitCondition::Closed,
+        Some("output") => {
+            let after = arguments.optional_number("after")?.unwrap_or(0);
+            WaitCondition::Output { regex: arguments.text("regex")?, after }
+        }
+        Some("silence") => {
+            let silence = arguments.duration("silence")?;
+            WaitCondition::Silence(silence.ok_or_else(|| Failure::bad_argument("silence", "it is missing"))?)
+        }
+        Some("port") => WaitCondition::Port(arguments.optional_number("port")?),
+        Some(other) => return Err(Failure::bad_argument("until", &format!("`{other}` cannot be waited for"))),
+    })
+}
+
+async fn wait(
+    machine: SharedEnvironment,
+    id: ProcessId,
+    until: WaitCondition,
+    deadline: Option<Duration>,
+) -> Result<Value, Failure> {
+    Ok(match machine.processes().wait(&id, until, deadline).await? {
+        Waited::Exited(exit) | Waited::Closed(exit) => shown_exit(&exit),
+        Waited::Matched { seq, text } => Value::map([("seq", seq.into()), ("text", text.into())]),
+        Waited::Silent => Value::Null,
+        Waited::Listening { port } => port.into(),
+        Waited::DeadlinePassed => return Err(too_late(&id)),
+    })
+}
+
+fn too_late(id: &ProcessId) -> Failure {
+    let message = format!("what was waited for of process {id} did not come in time; the process was not touched");
+    Failure::new(FailureKind::TimedOut, message)
+}
+
+fn shown_result(id: &ProcessId, collected: Collected) -> Value {
+    Value::map([
+        ("id", id.as_str().into()),
+        ("exit", shown_exit(&collected.exit)),
+        ("stdout", collected.stdout.into()),
+        ("stderr", collected.stderr.into()),
+        ("lost_bytes", collected.lost_bytes.into()),
+    ])
+}
+
+/// `code` is what a shell would show.
+pub(crate) fn shown_exit(exit: &Exit) -> Value {
+    let signal = match exit.status {
+        ExitStatus::Signal { number, .. } => Some(number),
+        ExitStatus::Code(_) | ExitStatus::Lost => None,
+    };
+    let cause = match exit.cause {
+        ExitCause::Own => "own",
+        ExitCause::TimedOut => "timed_out",
+        ExitCause::Terminated => "terminated",
+        ExitCause::OutOfMemory => "out_of_memory",
+        ExitCause::CpuLimit => "cpu_limit",
+        ExitCause::FileSizeLimit => "file_size_limit",
+    };
+    Value::map([
+        ("code", exit.shell_code().into()),
+        ("signal", signal.into()),
+        ("cause", cause.into()),
+        ("user_seconds", exit.usage.user.into()),
+        ("system_seconds", exit.usage.system.into()),
+        ("max_rss_bytes", exit.usage.max_rss_bytes.into()),
+    ])
+}
+
+fn shown_screen(screen: Screen) -> Value {
+    Value::map([
+        ("lines", Value::list(screen.rows.into_iter().map(|row| row.text))),
+        ("rows", screen.size.rows.into()),
+        ("cols", screen.size.cols.into()),
+        ("cursor_row", screen.cursor.row.into()),
+        ("cursor_col", screen.cursor.col.into()),
+        ("cursor_visible", screen.cursor.visible.into()),
+        ("title", screen.title.into()),
+        ("alternate", screen.alternate.into()),
+    ])
+}

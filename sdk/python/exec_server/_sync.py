@@ -1,0 +1,197 @@
+"""The blocking way: every call returns when it is done, and Ctrl-C ends it. Other threads run meanwhile."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import weakref
+from collections import deque
+from typing import Any, Iterator
+
+from . import _native
+from ._decode import LineSplitter
+from ._errors import CalledProcessError
+from ._shape import (
+    Convert,
+    EnvironmentShape,
+    FilesShape,
+    HttpShape,
+    ProcessShape,
+    Shape,
+    StdinShape,
+    changes_of,
+    bytes_of,
+    command_of,
+    lines_of,
+    open_arguments,
+)
+from ._types import Result, events_of
+
+
+class _Waits(Shape):
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    def _finish(self, call: Any, convert: Convert | None = None) -> Any:
+        value = call.wait()
+        return value if convert is None else convert(value)
+
+
+class _Pages:
+    """The items of pages, one by one, until a page is None."""
+
+    def __init__(self, native: Any, convert: Convert) -> None:
+        self._native = native
+        self._convert = convert
+        self._items: deque[Any] = deque()
+
+    def __iter__(self) -> _Pages:
+        return self
+
+    def __next__(self) -> Any:
+        while not self._items:
+            page = None if self._native is None else self._native.call("next", {}).wait()
+            if page is None:
+                self._native = None
+                raise StopIteration
+            self._items.extend(self._convert(page))
+        return self._items.popleft()
+
+
+class Stdin(_Waits, StdinShape):
+    pass
+
+
+class Process(_Waits, ProcessShape):
+    def __init__(self, started: dict[str, Any]) -> None:
+        super().__init__(started["process"])
+        self.id = started["id"]
+        self.pid = started["pid"]
+        self.stdin = Stdin(self._native)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.events()
+
+    def events(self, after: int = 0) -> Iterator[Any]:
+        return _Pages(self._native.call("output", {"after": after}).wait(), events_of)
+
+    def lines(self) -> Iterator[str]:
+        splitter = LineSplitter()
+        for event in self:
+            yield from splitter.feed(event)
+        yield from splitter.rest()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+        self.forget()
+
+
+class Watch(_Pages):
+    def __init__(self, native: Any) -> None:
+        super().__init__(native, changes_of)
+
+    def close(self) -> None:
+        self._native = None
+        self._items.clear()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Files(_Waits, FilesShape):
+    def search(self, pattern: str, path: Any = ".", **options: Any) -> Iterator[Any]:
+        return _Pages(self._search(pattern, path, options).wait(), lines_of)
+
+    def watch(self, path: Any, recursive: bool = True, ignore_files: bool = False) -> Watch:
+        return Watch(self._watch(path, recursive, ignore_files).wait())
+
+
+class Http(_Waits, HttpShape):
+    pass
+
+
+class Environment(_Waits, EnvironmentShape):
+    def __init__(self, native: Any) -> None:
+        super().__init__(native)
+        self.files = Files(native)
+        self.http = Http(native)
+        _opened.add(self)
+
+    def run(
+        self, command: Any, *, input: Any = None, check: bool = False, progress: bool = False, **options: Any
+    ) -> Result:
+        if progress:
+            result = self._run_shown(command, input, options)
+        else:
+            arguments = command_of(command, **options)
+            arguments["input"] = None if input is None else bytes_of(input)
+            result = self._do("run", arguments, Result._of)
+        if check and not result.ok:
+            raise CalledProcessError(command, result)
+        return result
+
+    def _run_shown(self, command: Any, input: Any, options: dict[str, Any]) -> Result:
+        with self.spawn(command, stdin=input is not None, **options) as process:
+            if input is not None:
+                process.stdin.write(input)
+                process.stdin.close()
+            for event in process:
+                shown = sys.stderr if event.stream == "stderr" else sys.stdout
+                shown.write(event.text)
+                shown.flush()
+            return process.result()
+
+    def spawn(self, command: Any, *, stdin: bool = False, **options: Any) -> Process:
+        return self._do("spawn", {**command_of(command, **options), "stdin": stdin}, Process)
+
+    def attach(self, id: str) -> Process:
+        return self._do("attach", {"id": id}, Process)
+
+    def close(self) -> None:
+        _opened.discard(self)
+        self._do("close", {})
+
+    def end(self) -> None:
+        _opened.discard(self)
+        self._do("close", {"end": True})
+
+    def __enter__(self) -> Environment:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+_opened: weakref.WeakSet[Environment] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for environment in list(_opened):
+        try:
+            environment.close()
+        except Exception:  # The program ends; there is nobody left to tell.
+            pass
+
+
+def local() -> Environment:
+    return Environment(_native.open("local", {}).wait())
+
+
+def connect(
+    url: Any,
+    *,
+    token: str | None = None,
+    session: str | None = None,
+    environment: str | None = None,
+    reconnect_timeout: float | None = None,
+    detached_ttl: float | None = None,
+) -> Environment:
+    arguments = open_arguments(url, token, session, environment, reconnect_timeout, detached_ttl)
+    return Environment(_native.open("connect", arguments).wait())
