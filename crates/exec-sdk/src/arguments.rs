@@ -4,6 +4,7 @@
 //! ignored.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -157,6 +158,7 @@ fn os_text(name: &str, value: Value) -> Result<OsString, Failure> {
     match value {
         Value::Text(text) => Ok(text.into()),
         Value::Os(text) => Ok(text),
+        Value::Bytes(bytes) => Ok(OsString::from_vec(bytes.into())),
         _ => Err(Failure::bad_argument(name, "it must be text or a path")),
     }
 }

@@ -2,3 +2,4 @@
 
 mod python;
 mod stage;
+mod typescript;

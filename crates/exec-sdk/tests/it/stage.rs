@@ -1,6 +1,7 @@
 //! What an SDK is tried against, and how its tests are run: a server, a proxy that cuts every so often, and a way for the
 //! tests to have it cut at a moment of theirs.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,6 +103,32 @@ pub(crate) fn kept_directory() -> PathBuf {
     let directory = profile_directory().parent().expect("a profile is in the target directory").join("sdk");
     std::fs::create_dir_all(&directory).expect("the target directory can be written");
     directory
+}
+
+/// The directory of that name for what is fetched, with these packages in it; `install` is called if they are not there yet.
+pub(crate) fn installed_once(name: &str, packages: &[&str], install: impl FnOnce(&Path)) -> PathBuf {
+    let directory = kept_directory().join(name);
+    let lock =
+        File::create(kept_directory().join(format!("{name}.lock"))).expect("the target directory can be written");
+    lock.lock().expect("one test at a time makes it");
+    let installed = directory.join("installed");
+    if std::fs::read_to_string(&installed).is_ok_and(|found| found == packages.join(" ")) {
+        return directory;
+    }
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory).expect("the target directory can be written");
+    }
+    std::fs::create_dir(&directory).expect("the target directory can be written");
+    install(&directory);
+    std::fs::write(&installed, packages.join(" ")).expect("the target directory can be written");
+    directory
+}
+
+/// Fails with what the command said if it fails.
+pub(crate) fn run_to_its_end(command: &mut std::process::Command) {
+    let done = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    let (stdout, stderr) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{command:?}:\n{stdout}{stderr}");
 }
 
 fn profile_directory() -> PathBuf {

@@ -1,0 +1,195 @@
+// Environments: opening them, running things there, closing them.
+
+import { type Abortable, type Data, type Path, call, dataOf, finish, pathOf, seconds } from "./calls";
+import { AbortError, ExitError } from "./errors";
+import { Files } from "./files";
+import { Http } from "./http";
+import { type NativeObject, native } from "./native";
+import { Process } from "./process";
+import { type Info, type ProcessInfo, Result, camelKeys, infoOfProcess } from "./values";
+
+/** Text is a line for `/bin/sh`; a list is a program and its arguments, and no shell is involved. */
+export type Command = string | readonly Path[];
+
+/** What `run` and `spawn` have in common. `signal` ends a `run` with its process tree, and a `spawn` that is not done. */
+export interface CommandOptions extends Abortable {
+  cwd?: Path | undefined;
+  /** Variables to set, or with null to remove. */
+  env?: Record<string, string | number | boolean | null | undefined> | undefined;
+  /** Leaves out the variables that the environment has. */
+  clearEnv?: boolean | undefined;
+  /** A terminal, of 24 by 80 or of this size. */
+  tty?: boolean | { rows: number; cols: number } | undefined;
+  /** After so long, the whole process tree is ended. */
+  timeoutMs?: number | undefined;
+  id?: string | undefined;
+  user?: string | undefined;
+}
+
+export interface RunOptions extends CommandOptions {
+  input?: Data | undefined;
+  /** Throws an ExitError if the exit code is not 0. */
+  check?: boolean | undefined;
+  /** Prints the output as it comes, too. */
+  progress?: boolean | undefined;
+}
+
+export interface SpawnOptions extends CommandOptions {
+  /** Whether something will be written to it; otherwise its stdin is empty. */
+  stdin?: boolean | undefined;
+}
+
+export interface ConnectOptions extends Abortable {
+  token?: string | undefined;
+  /** Takes over the session with this id, and its processes. */
+  session?: string | undefined;
+  /** One of several behind a gateway. */
+  environment?: string | undefined;
+  /** How long a broken connection is tried again. */
+  reconnectTimeoutMs?: number | undefined;
+  /** How long the server keeps the session while nobody is connected. */
+  detachedTtlMs?: number | undefined;
+}
+
+/** A machine: this one, or one behind a connection that may break. */
+export class Environment implements AsyncDisposable {
+  readonly files: Files;
+  readonly http: Http;
+
+  /** @internal */
+  constructor(private readonly native: NativeObject) {
+    this.files = new Files(native);
+    this.http = new Http(native);
+    opened.add(native);
+  }
+
+  /** Runs a command to its end, and returns all that it printed. */
+  async run(command: Command, options: RunOptions = {}): Promise<Result> {
+    const { input, check, progress, signal, ...rest } = options;
+    const result = progress
+      ? await this.runShown(command, input, { ...rest, signal })
+      : new Result(await this.do("run", { ...argumentsOf(command, rest), input: input && dataOf(input) }, signal));
+    if (check && !result.ok) throw new ExitError(command, result);
+    return result;
+  }
+
+  private async runShown(command: Command, input: Data | undefined, options: CommandOptions): Promise<Result> {
+    const { signal } = options;
+    const running = await this.spawn(command, { ...options, stdin: input !== undefined });
+    try {
+      const fed = input === undefined ? undefined : feed(running, input, signal);
+      for await (const event of running.events({ signal })) {
+        (event.stream === "stderr" ? process.stderr : process.stdout).write(event.data);
+      }
+      await fed;
+      return await running.result({ signal });
+    } finally {
+      await running[Symbol.asyncDispose]();
+    }
+  }
+
+  /** Starts a process that runs meanwhile. */
+  async spawn(command: Command, options: SpawnOptions = {}): Promise<Process> {
+    const { stdin, signal, ...rest } = options;
+    return new Process(await this.do("spawn", { ...argumentsOf(command, rest), stdin }, signal));
+  }
+
+  /** Finds a process that was started before, by whomever in this session. */
+  async attach(id: string): Promise<Process> {
+    return new Process(await this.do("attach", { id }));
+  }
+
+  async processes(): Promise<ProcessInfo[]> {
+    return (await this.do("processes", {})).map(infoOfProcess);
+  }
+
+  async info(): Promise<Info> {
+    return camelKeys(await this.do("info", {}));
+  }
+
+  /** Ends what runs on this machine; leaves the session on another one, with what runs in it. Closing twice is fine. */
+  async close(): Promise<void> {
+    opened.delete(this.native);
+    await this.do("close", {});
+  }
+
+  /** The same, and ends the session on another machine with all that runs in it. */
+  async end(): Promise<void> {
+    opened.delete(this.native);
+    await this.do("close", { end: true });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  private do(method: string, args: object, signal?: AbortSignal): Promise<any> {
+    return call(this.native, method, args, signal);
+  }
+}
+
+/** This machine, inside this program: no server is started, and what still runs ends with the environment. */
+export async function local({ signal }: Abortable = {}): Promise<Environment> {
+  return open("local", {}, signal);
+}
+
+/**
+ * The machine behind a URL (`ws://`, `wss://`, `unix://`, `ssh://`, `docker://` …), or behind a program that speaks on its stdio.
+ */
+export async function connect(target: string | URL | readonly Path[], options: ConnectOptions = {}): Promise<Environment> {
+  const { reconnectTimeoutMs, detachedTtlMs, signal, ...rest } = options;
+  const to = typeof target === "string" || target instanceof URL ? { url: String(target) } : { program: target.map(pathOf) };
+  const args = {
+    ...rest,
+    ...to,
+    reconnect_timeout: seconds(reconnectTimeoutMs),
+    detached_ttl: seconds(detachedTtlMs),
+    client_name: "exec-server (Node)",
+  };
+  return open("connect", args, signal);
+}
+
+async function open(way: "local" | "connect", args: object, signal?: AbortSignal): Promise<Environment> {
+  if (signal?.aborted) throw new AbortError(signal.reason);
+  return new Environment(await finish(native.open(way, args), signal));
+}
+
+function argumentsOf(command: Command, options: CommandOptions): object {
+  const { cwd, env, clearEnv, tty, timeoutMs, ...rest } = options;
+  return {
+    ...rest,
+    ...(typeof command === "string" ? { shell: command } : { argv: command.map(pathOf) }),
+    ...(tty && { tty: true, ...(typeof tty === "object" && tty) }),
+    cwd: cwd === undefined ? undefined : pathOf(cwd),
+    env: env && variablesOf(env),
+    clear_env: clearEnv,
+    timeout: seconds(timeoutMs),
+  };
+}
+
+/** A variable that is undefined is as if it were not there, as in Node's own `env`. */
+function variablesOf(env: NonNullable<CommandOptions["env"]>): Record<string, string | null> {
+  const named = Object.entries(env).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(named.map(([name, value]) => [name, value === null ? null : String(value)]));
+}
+
+async function feed(running: Process, input: Data, signal: AbortSignal | undefined): Promise<void> {
+  try {
+    await running.stdin.write(input, { signal });
+    await running.stdin.close();
+  } catch (error) {
+    // A program that has read enough is none of our business, as with a shell's pipe.
+    if ((error as { code?: string }).code !== "EPIPE") throw error;
+  }
+}
+
+/** What was opened and not closed. It is few, and a program that ends must end what it has started. */
+const opened = new Set<NativeObject>();
+
+/** How long the end of a program waits for what it has started on this machine to be ended. */
+const CLEAN_UP_MS = 5000;
+
+process.once("exit", () => {
+  const closing = [...opened].map((environment) => environment.call("close", {}));
+  for (const call of closing) call.waitSync(CLEAN_UP_MS);
+});

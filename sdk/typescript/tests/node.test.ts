@@ -1,0 +1,199 @@
+// What only Node can get wrong: the end of a program, workers, its one thread, two ways to load, streams, names that are no text.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { test } from "node:test";
+import { promisify } from "node:util";
+import { Worker } from "node:worker_threads";
+import * as sdk from "exec-server";
+
+const run = promisify(execFile);
+const URL = process.env["EXEC_SERVER_TEST_URL"]!;
+
+/** Runs a program of its own, inside of the package, whose name is known there. */
+function program(text: string): Promise<{ stdout: string; stderr: string }> {
+  return run(process.execPath, ["--input-type=commonjs", "-e", text], { cwd: __dirname, timeout: 100_000 });
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+/** How long this thread has run on a processor. The main thread has the number of its process. */
+function threadMilliseconds(): number {
+  const [nanoseconds] = readFileSync(`/proc/self/task/${process.pid}/schedstat`, "utf8").split(" ");
+  return Number(nanoseconds) / 1e6;
+}
+
+async function inTemporary(work: (directory: string) => Promise<void>): Promise<void> {
+  const directory = mkdtempSync(join(tmpdir(), "exec-server-"));
+  try {
+    await work(directory);
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+}
+
+test("import and require give the same classes", async () => {
+  const required = createRequire(__filename)("exec-server");
+  const imported = await import("exec-server");
+  for (const name of Object.keys(required)) assert.equal((imported as Record<string, unknown>)[name], required[name], name);
+  assert(Object.keys(required).length > 20);
+});
+
+test("what runs at the end of the program ends with it", async () => {
+  const spawn = 'require("exec-server").local().then(async (env) => console.log((await env.spawn(["sleep", "1000"])).pid))';
+  for (const text of [spawn, `${spawn}.then(() => process.exit(0))`]) {
+    const { stdout } = await program(text);
+    assert(!isRunning(Number(stdout)), stdout);
+  }
+});
+
+test("an environment that is not closed does not keep the program", async () => {
+  const { stdout } = await program(`require("exec-server").connect("${URL}").then(async (e) => console.log((await e.run("echo x")).stdout))`);
+  assert.equal(stdout, "x\n\n");
+});
+
+test("a call that is under way keeps the program", async () => {
+  const { stdout } = await program('require("exec-server").local().then((e) => e.run("sleep 0.3; echo late")).then((r) => console.log(r.stdout))');
+  assert.equal(stdout, "late\n\n");
+});
+
+test("a program that ends in the middle of calls does not crash", async () => {
+  const text = 'require("exec-server").local().then((e) => { for (let i = 0; i < 20; i++) e.run("sleep 0.0" + i); setTimeout(() => process.exit(7), 50); })';
+  for (let i = 0; i < 5; i++) await assert.rejects(program(text), { code: 7 });
+});
+
+test("workers have environments of their own, and may be terminated", async () => {
+  const text = `const { parentPort } = require("node:worker_threads");
+    require("exec-server").local().then(async (env) => {
+      parentPort.postMessage((await env.run("echo from a worker")).stdout);
+      await env.run("sleep 1000");
+    });`;
+  const file = join(__dirname, "worker.js");
+  writeFileSync(file, text);
+  const workers = Array.from({ length: 4 }, () => new Worker(file));
+  const said = await Promise.all(workers.map((worker) => new Promise((told, failed) => worker.once("message", told).once("error", failed))));
+  assert.deepEqual(said, Array(4).fill("from a worker\n"));
+  await Promise.all(workers.map((worker) => worker.terminate()));
+});
+
+test("a flood does not block the event loop", async () => {
+  await using env = await sdk.connect(URL);
+  let [total, worst, over] = [0, 0, false];
+  const beating = (async () => {
+    while (!over) {
+      // Processor time of this thread, not the clock's: the machine may be busy with something else.
+      const before = threadMilliseconds();
+      await new Promise((next) => setImmediate(next));
+      worst = Math.max(worst, threadMilliseconds() - before);
+    }
+  })();
+  await using flood = await env.spawn("head -c 50000000 /dev/zero");
+  for await (const event of flood) total += event.data.length;
+  over = true;
+  await beating;
+  assert.equal(total, 50_000_000);
+  assert(worst < 5, `a turn of the event loop took ${worst} ms`);
+  await env.end();
+});
+
+test("breaking off a read lets the process go on", async () => {
+  await using env = await sdk.connect(URL);
+  await using flood = await env.spawn("head -c 100000000 /dev/zero; echo end >&2");
+  for await (const _ of flood) break;
+  const whole = await flood.result();
+  assert.equal(whole.stderr, "end\n");
+  await env.end();
+});
+
+test("streams of Node can be piped through a process", async () => {
+  await using env = await sdk.local();
+  await using process = await env.spawn("tr a-z A-Z", { stdin: true });
+  const pieces: Buffer[] = [];
+  await Promise.all([
+    pipeline(Readable.from([Buffer.from("some "), Buffer.from("text")]), process.stdin.writable()),
+    (async () => {
+      for await (const piece of process.readable("stdout")) pieces.push(piece);
+    })(),
+  ]);
+  assert.equal(Buffer.concat(pieces).toString(), "SOME TEXT");
+});
+
+test("a path that is no text comes back as it was", async () => {
+  await inTemporary(async (directory) => {
+    await using env = await sdk.local();
+    const path = Buffer.concat([Buffer.from(`${directory}/`), Buffer.from([0xff, 0x61, 0xfe])]);
+    await env.files.write(path, "x");
+    const [entry] = await env.files.list(directory);
+    assert.equal(entry!.name, "\udcffa\udcfe");
+    assert.equal(await env.files.readText(entry!.path), "x");
+    assert.deepEqual(readdirSync(directory, { encoding: "buffer" }), [Buffer.from([0xff, 0x61, 0xfe])]);
+    assert.equal((await env.run(["cat", entry!.path])).stdout, "x");
+  });
+});
+
+test("bytes of every kind are data", async () => {
+  await using env = await sdk.local();
+  for (const input of ["ab", Buffer.from("ab"), new Uint8Array([97, 98]), new Uint8Array([97, 98]).buffer]) {
+    assert.equal((await env.run("cat", { input })).stdout, "ab");
+  }
+  const part = new Uint8Array([1, 97, 98, 2]).subarray(1, 3);
+  assert.equal((await env.run("cat", { input: part })).stdout, "ab");
+  assert.equal((await env.run("cat", { input: "" })).stdout, "");
+});
+
+test("an abort keeps the reason, and one that came before costs nothing", async () => {
+  await using env = await sdk.local();
+  const reason = new Error("enough");
+  await assert.rejects(env.run("sleep 1000", { signal: AbortSignal.abort(reason) }), (error: sdk.AbortError) => {
+    return error instanceof sdk.AbortError && error.name === "AbortError" && error.cause === reason;
+  });
+  assert.deepEqual(await env.processes(), []);
+});
+
+test("a watch that is closed ends its loop", async () => {
+  await inTemporary(async (directory) => {
+    await using env = await sdk.local();
+    const watch = await env.files.watch(directory);
+    const loop = (async () => {
+      const seen: string[] = [];
+      for await (const change of watch) seen.push(change.path);
+      return seen;
+    })();
+    await new Promise((next) => setImmediate(next));
+    watch.close();
+    assert.deepEqual(await loop, []);
+  });
+});
+
+test("errors are those that people look at", async () => {
+  await using env = await sdk.local();
+  await assert.rejects(env.files.read("/no/such/file"), { code: "ENOENT", errno: -2, path: "/no/such/file", name: "OsError" });
+  await assert.rejects(env.run("echo no >&2; exit 3", { check: true }), (error: sdk.ExitError) => error.result.exitCode === 3 && /no/.test(error.message));
+  await assert.rejects(env.run("echo some; sleep 1000", { timeoutMs: 300 }), (error: sdk.TimeoutError) => error.result?.stdout === "some\n");
+  await assert.rejects(env.run([]), sdk.BadArgumentError);
+  await assert.rejects(env.spawn(["/no/such/program"]), { code: "ENOENT", path: "/no/such/program" });
+});
+
+test("a body is streamed", async () => {
+  await using env = await sdk.local();
+  const listening = "const h = require('http').createServer((q, r) => { r.write('a'); setTimeout(() => r.end('b'), 50); }); h.listen(0, '127.0.0.1')";
+  await using server = await env.spawn([process.execPath, "-e", listening]);
+  const url = `http://127.0.0.1:${await server.waitForPort()}/`;
+  await using response = await env.http.stream("GET", url);
+  assert.equal(response.status, 200);
+  const pieces: Buffer[] = [];
+  for await (const piece of response) pieces.push(piece);
+  assert.equal(Buffer.concat(pieces).toString(), "ab");
+});
