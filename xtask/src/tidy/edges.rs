@@ -25,6 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // What the SDKs of other languages share, and each of them.
     ("exec-sdk", &["exec-server"]),
     ("exec-server-python", &["exec-sdk"]),
+    ("exec-server-node", &["exec-sdk"]),
     // The binary and the tests may use every library; no library may use them.
     ("exec-server-cli", LIBRARIES),
     ("exec-testkit", LIBRARIES),
