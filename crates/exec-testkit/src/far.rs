@@ -168,8 +168,14 @@ impl Far {
 
     /// The client, with these arguments.
     pub fn client(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(binary());
+        let mut command = self.program(binary());
         command.args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// Another program of the client's side: `ssh://far` leads it here, and nothing of the machine that runs the test does.
+    pub fn program(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
         for name in ["CODEX_HOME", "EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL", "XDG_STATE_HOME", "EXEC_SERVER_BINARY"] {
             command.env_remove(name);
         }

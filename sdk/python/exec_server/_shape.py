@@ -11,6 +11,7 @@ import os
 import signal as _signal
 from typing import Any, Callable
 
+from ._binary import packaged_binary
 from ._types import (
     Change,
     Copied,
@@ -266,6 +267,7 @@ def open_arguments(
     environment: str | None,
     reconnect_timeout: float | None,
     detached_ttl: float | None,
+    server_binary: Any,
 ) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "token": token,
@@ -273,10 +275,12 @@ def open_arguments(
         "environment": environment,
         "reconnect_timeout": reconnect_timeout,
         "detached_ttl": detached_ttl,
+        "server_binary": None if server_binary is None else path_of(server_binary),
         "client_name": "exec_server (Python)",
     }
     if isinstance(url, str):
         arguments["url"] = url
+        arguments["packaged_binary"] = packaged_binary()
     else:
         arguments["program"] = [path_of(word) for word in url]
     return arguments

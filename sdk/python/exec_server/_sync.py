@@ -192,6 +192,7 @@ def connect(
     environment: str | None = None,
     reconnect_timeout: float | None = None,
     detached_ttl: float | None = None,
+    server_binary: Any = None,
 ) -> Environment:
-    arguments = open_arguments(url, token, session, environment, reconnect_timeout, detached_ttl)
+    arguments = open_arguments(url, token, session, environment, reconnect_timeout, detached_ttl, server_binary)
     return Environment(_native.open("connect", arguments).wait())

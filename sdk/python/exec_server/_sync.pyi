@@ -196,5 +196,10 @@ def connect(
     environment: str | None = None,
     reconnect_timeout: float | None = None,
     detached_ttl: float | None = None,
+    server_binary: Path | None = None,
 ) -> Environment:
-    """The machine behind `ws://`, `wss://` or `unix://`, or behind a program that speaks on its stdio, given as a list."""
+    """The machine behind `ws://`, `wss://` or `unix://`, or behind a program that speaks on its stdio, given as a list.
+
+    `ssh://[USER@]HOST[:PORT]`, `docker://NAME`, `podman://NAME` and `kubectl://POD` need nothing there: the `exec-server` that
+    came with this package is brought, or `server_binary`, and the server of the account is started.
+    """

@@ -237,8 +237,9 @@ def connect(
     environment: str | None = None,
     reconnect_timeout: float | None = None,
     detached_ttl: float | None = None,
+    server_binary: Any = None,
 ) -> Any:
-    arguments = open_arguments(url, token, session, environment, reconnect_timeout, detached_ttl)
+    arguments = open_arguments(url, token, session, environment, reconnect_timeout, detached_ttl, server_binary)
     return _Opening(lambda: _open("connect", arguments))
 
 
