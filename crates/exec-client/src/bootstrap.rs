@@ -47,9 +47,12 @@ use script::{Mark, Reply};
 /// How the way in is made.
 #[derive(Debug, Clone, Default)]
 pub struct BootstrapOptions {
-    /// The binary to run there; if `None`, that of `EXEC_SERVER_BINARY`, else our own program if it is exec-server, else the
-    /// `exec-server` of our PATH.
+    /// The binary to run there; if `None`, that of `EXEC_SERVER_BINARY`, else [`Self::packaged_binary`], else our own program if
+    /// it is exec-server, else the `exec-server` of our PATH.
     pub binary: Option<PathBuf>,
+    /// The `exec-server` that came with a program which embeds us, as a Python package has one. If there is no such file it does
+    /// not count.
+    pub packaged_binary: Option<PathBuf>,
     /// Whether ssh may ask for a password or about a host key, on our terminal. It never does when it connects again.
     pub may_ask: bool,
     /// Is told how far it is.
@@ -122,7 +125,7 @@ impl BootstrapDial {
     }
 
     async fn dial_once(&self) -> Result<Connection, ConnectError> {
-        let find = || FarBinary::find(self.options.binary.clone());
+        let find = || FarBinary::find(self.options.binary.clone(), self.options.packaged_binary.clone());
         let binary = self.binary.get_or_try_init(find).await;
         let binary = binary.map_err(|error| self.no_way_in(error.to_string(), true))?;
         let asks = self.options.may_ask && !self.was_connected.load(Ordering::Relaxed);

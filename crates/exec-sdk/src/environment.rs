@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use exec_server::client::{self, ConnectOptions, Options, Program, RemoteEnvironment, Target};
+use exec_server::client::{self, BootstrapOptions, ConnectOptions, Options, Program, RemoteEnvironment, Target};
 use exec_server::local::LocalEnvironment;
 use exec_server::process::ProcessInfo;
 use exec_server::spawn::Command;
@@ -25,6 +25,10 @@ enum Opened {
 
 /// Opens an environment: `local`, this machine, inside this program; or `connect`, the one behind `url`, or behind the
 /// `program` that speaks on its stdio.
+///
+/// Where exec-server has to be brought first (`ssh://`, `docker://`, `podman://`, `kubectl://`), the binary that is sent is
+/// `server_binary`, which people pass, else that of the variable `EXEC_SERVER_BINARY`, else `packaged_binary`, which the package of
+/// the language passes, else the `exec-server` of the PATH. The program itself is an interpreter and must not be sent.
 pub fn open(way: &str, arguments: Arguments) -> Call {
     let begun = match way {
         "local" => arguments.finish().map(|()| Call::begin(open_local())),
@@ -47,6 +51,11 @@ fn connect(mut arguments: Arguments) -> Result<Call, Failure> {
         return Err(Failure::bad_argument("url", "it is missing"));
     }
     let transport = ConnectOptions { bearer_token: arguments.optional_text("token")?, ..ConnectOptions::default() };
+    let bootstrap = BootstrapOptions {
+        binary: arguments.optional_path("server_binary")?,
+        packaged_binary: arguments.optional_path("packaged_binary")?,
+        ..BootstrapOptions::default()
+    };
     let mut options = Options {
         resume_session: arguments.optional_text("session")?,
         environment: arguments.optional_text("environment")?,
@@ -60,7 +69,7 @@ fn connect(mut arguments: Arguments) -> Result<Call, Failure> {
     arguments.finish()?;
     Ok(Call::begin(async move {
         let remote = match url {
-            Some(url) => client::connect_url_with(&url, transport, options).await?,
+            Some(url) => client::connect_url_with(&url, transport, bootstrap, options).await?,
             None => {
                 let args = program.split_off(1);
                 let program = Program { program: program.remove(0), args, ..Program::default() };

@@ -28,18 +28,19 @@ pub enum ConnectByUrlError {
 /// With `ssh://[USER@]HOST[:PORT]`, `docker://NAME`, `podman://NAME` or `kubectl://POD`, exec-server is brought there if need
 /// be, and the durable server of the account there is used: see [`BootstrapOptions`] for which binary that is.
 pub async fn connect_url(url: &str) -> Result<RemoteEnvironment, ConnectByUrlError> {
-    connect_url_with(url, ConnectOptions::default(), Options::default()).await
+    connect_url_with(url, ConnectOptions::default(), BootstrapOptions::default(), Options::default()).await
 }
 
-/// The same with options: a bearer token (which places that ssh and its like lead to do not need), a session to resume, time
-/// limits.
+/// The same with options: a bearer token (which places that ssh and its like lead to do not need), the binary that is brought
+/// there (which only they need), a session to resume, time limits.
 pub async fn connect_url_with(
     url: &str,
     transport: ConnectOptions,
+    bootstrap: BootstrapOptions,
     options: Options,
 ) -> Result<RemoteEnvironment, ConnectByUrlError> {
     if Place::is_meant_by(url) {
-        let dial = BootstrapDial::new(url.parse()?, BootstrapOptions::default());
+        let dial = BootstrapDial::new(url.parse()?, bootstrap);
         return Ok(RemoteEnvironment::open(std::sync::Arc::new(dial), options).await?);
     }
     Ok(connect(url.parse()?, transport, options).await?)

@@ -19,6 +19,7 @@
 //! For tests of connections and comparisons:
 //!
 //! - [`faulty_transport`]: a connection that breaks, delays, freezes and repeats; [`proxy`]: a TCP proxy that cuts;
+//! - [`far`]: a machine behind ssh, with a real sshd;
 //! - [`hostile_server`]: a server that means harm to its client;
 //! - [`observers`]: clients that look on and cost little, and the echo that they must not delay;
 //! - [`binaries`] and [`codex`]: find the programs that are compared, our server and Codex; [`packages`]: clients of others;
@@ -30,6 +31,7 @@ pub mod binaries;
 pub mod checked_log;
 pub mod codex;
 pub mod fake_model;
+pub mod far;
 pub mod faulty_transport;
 pub mod hostile_server;
 pub mod mount;

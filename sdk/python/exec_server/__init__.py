@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from . import aio
 from ._errors import CalledProcessError, ClosedError, ConnectError, ConnectionLost, Error, TimeoutExpired
-from ._sync import Environment, Files, Http, Process, Stdin, Watch, connect, local
+from ._sync import Environment, Files, Http, Process, Stdin, StreamedResponse, Watch, connect, local
 from ._types import (
     Change,
     Copied,
@@ -59,6 +59,7 @@ __all__ = [
     "Screen",
     "Stat",
     "Stdin",
+    "StreamedResponse",
     "TimeoutExpired",
     "Watch",
     "aio",

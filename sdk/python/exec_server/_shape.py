@@ -11,6 +11,7 @@ import os
 import signal as _signal
 from typing import Any, Callable
 
+from ._binary import packaged_binary
 from ._types import (
     Change,
     Copied,
@@ -199,30 +200,36 @@ class FilesShape(Shape):
         return self._native.call("files.watch", arguments)
 
 
+def request_of(
+    method: str,
+    url: str,
+    headers: Any = None,
+    content: Any = None,
+    json: Any = None,
+    timeout: float | None = None,
+    follow_redirects: bool = True,
+) -> dict[str, Any]:
+    """What `request` and `stream` have in common."""
+    headers = dict(headers or {})
+    if json is not None:
+        content = _json.dumps(json)
+        headers.setdefault("content-type", "application/json")
+    return {
+        "method": method,
+        "url": url,
+        "headers": headers,
+        "body": None if content is None else bytes_of(content),
+        "timeout": timeout,
+        "follow_redirects": follow_redirects,
+    }
+
+
 class HttpShape(Shape):
-    def request(
-        self,
-        method: str,
-        url: str,
-        headers: Any = None,
-        content: Any = None,
-        json: Any = None,
-        timeout: float | None = None,
-        follow_redirects: bool = True,
-    ) -> Any:
-        headers = dict(headers or {})
-        if json is not None:
-            content = _json.dumps(json)
-            headers.setdefault("content-type", "application/json")
-        arguments = {
-            "method": method,
-            "url": url,
-            "headers": headers,
-            "body": None if content is None else bytes_of(content),
-            "timeout": timeout,
-            "follow_redirects": follow_redirects,
-        }
-        return self._do("http", arguments, response_of)
+    def request(self, method: str, url: str, *words: Any, **options: Any) -> Any:
+        return self._do("http", request_of(method, url, *words, **options), response_of)
+
+    def _stream(self, method: str, url: str, options: dict[str, Any]) -> Any:
+        return self._native.call("http", {**request_of(method, url, **options), "stream": True})
 
     def get(self, url: str, **options: Any) -> Any:
         return self.request("GET", url, **options)
@@ -244,9 +251,12 @@ def info_of_process(info: dict[str, Any]) -> ProcessInfo:
     return ProcessInfo(exit=Exit(**ended) if ended else None, **info)
 
 
+def headers_of(value: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, text) for name, text in value["headers"]]
+
+
 def response_of(value: dict[str, Any]) -> Response:
-    headers = [(name, text) for name, text in value["headers"]]
-    return Response(value["status"], headers, value["body"])
+    return Response(value["status"], headers_of(value), value["body"])
 
 
 def changes_of(found: list[dict[str, Any]]) -> list[Change]:
@@ -266,6 +276,7 @@ def open_arguments(
     environment: str | None,
     reconnect_timeout: float | None,
     detached_ttl: float | None,
+    server_binary: Any,
 ) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "token": token,
@@ -273,10 +284,12 @@ def open_arguments(
         "environment": environment,
         "reconnect_timeout": reconnect_timeout,
         "detached_ttl": detached_ttl,
+        "server_binary": None if server_binary is None else path_of(server_binary),
         "client_name": "exec_server (Python)",
     }
     if isinstance(url, str):
         arguments["url"] = url
+        arguments["packaged_binary"] = packaged_binary()
     else:
         arguments["program"] = [path_of(word) for word in url]
     return arguments

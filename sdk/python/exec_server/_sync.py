@@ -22,10 +22,11 @@ from ._shape import (
     changes_of,
     bytes_of,
     command_of,
+    headers_of,
     lines_of,
     open_arguments,
 )
-from ._types import Result, events_of
+from ._types import ResponseHead, Result, events_of
 
 
 class _Waits(Shape):
@@ -56,6 +57,10 @@ class _Pages:
                 raise StopIteration
             self._items.extend(self._convert(page))
         return self._items.popleft()
+
+    def close(self) -> None:
+        self._native = None
+        self._items.clear()
 
 
 class Stdin(_Waits, StdinShape):
@@ -93,10 +98,6 @@ class Watch(_Pages):
     def __init__(self, native: Any) -> None:
         super().__init__(native, changes_of)
 
-    def close(self) -> None:
-        self._native = None
-        self._items.clear()
-
     def __enter__(self) -> Watch:
         return self
 
@@ -112,8 +113,28 @@ class Files(_Waits, FilesShape):
         return Watch(self._watch(path, recursive, ignore_files).wait())
 
 
+class StreamedResponse(_Pages, ResponseHead):
+    def __init__(self, value: dict[str, Any]) -> None:
+        super().__init__(value["body"], lambda piece: (piece,))
+        self.status = value["status"]
+        self.headers = headers_of(value)
+
+    def read(self) -> bytes:
+        return b"".join(self)
+
+    def __repr__(self) -> str:
+        return f"<StreamedResponse {self.status}>"
+
+    def __enter__(self) -> StreamedResponse:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
 class Http(_Waits, HttpShape):
-    pass
+    def stream(self, method: str, url: str, **options: Any) -> StreamedResponse:
+        return StreamedResponse(self._stream(method, url, options).wait())
 
 
 class Environment(_Waits, EnvironmentShape):
@@ -192,6 +213,7 @@ def connect(
     environment: str | None = None,
     reconnect_timeout: float | None = None,
     detached_ttl: float | None = None,
+    server_binary: Any = None,
 ) -> Environment:
-    arguments = open_arguments(url, token, session, environment, reconnect_timeout, detached_ttl)
+    arguments = open_arguments(url, token, session, environment, reconnect_timeout, detached_ttl, server_binary)
     return Environment(_native.open("connect", arguments).wait())

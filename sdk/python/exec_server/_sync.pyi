@@ -103,6 +103,22 @@ class Files:
     ) -> Iterator[Line]: ...
     def watch(self, path: Path, recursive: bool = True, ignore_files: bool = False) -> Watch: ...
 
+class StreamedResponse(Iterator[bytes]):
+    """A response whose body is read piece by piece."""
+
+    status: int
+    headers: List[tuple[str, str]]
+    @property
+    def ok(self) -> bool: ...
+    def header(self, name: str) -> str | None:
+        """The first of that name."""
+    def read(self) -> bytes:
+        """What is left of the body."""
+    def __next__(self) -> bytes: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> StreamedResponse: ...
+    def __exit__(self, *exception: object) -> None: ...
+
 class Http:
     """Requests that the machine makes, from its own network."""
 
@@ -134,6 +150,23 @@ class Http:
         timeout: float | None = None,
         follow_redirects: bool = True,
     ) -> Response: ...
+    def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: Data | None = None,
+        json: Any = None,
+        timeout: float | None = None,
+        follow_redirects: bool = True,
+    ) -> StreamedResponse:
+        """The same for a body that is long or comes bit by bit: returns when status and headers are there.
+
+        Iterating gives the body as pieces of bytes, once; `read` gives what is left of it. Closing it ends the request on this
+        machine. A far one takes the rest of the body until its end or until `timeout`, and nobody reads it; there, a body of which more
+        than 1024 pieces wait to be read breaks off with an error.
+        """
 
 class Environment:
     """A machine. Closing this machine ends what runs on it; closing another leaves its session, to be taken over."""
@@ -196,5 +229,10 @@ def connect(
     environment: str | None = None,
     reconnect_timeout: float | None = None,
     detached_ttl: float | None = None,
+    server_binary: Path | None = None,
 ) -> Environment:
-    """The machine behind `ws://`, `wss://` or `unix://`, or behind a program that speaks on its stdio, given as a list."""
+    """The machine behind `ws://`, `wss://` or `unix://`, or behind a program that speaks on its stdio, given as a list.
+
+    `ssh://[USER@]HOST[:PORT]`, `docker://NAME`, `podman://NAME` and `kubectl://POD` need nothing there: the `exec-server` that
+    came with this package is brought, or `server_binary`, and the server of the account is started.
+    """

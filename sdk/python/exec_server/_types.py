@@ -252,8 +252,23 @@ class Line:
         return self.data.decode("utf-8", "replace")
 
 
+class ResponseHead:
+    """What comes before the body of a response."""
+
+    status: int
+    headers: list[tuple[str, str]]
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    def header(self, name: str) -> str | None:
+        """The first of that name."""
+        return next((value for found, value in self.headers if found == name.lower()), None)
+
+
 @dataclass(frozen=True)
-class Response:
+class Response(ResponseHead):
     """The response to an HTTP request that the machine made."""
 
     status: int
@@ -262,16 +277,8 @@ class Response:
     content: bytes
 
     @property
-    def ok(self) -> bool:
-        return 200 <= self.status < 300
-
-    @property
     def text(self) -> str:
         return self.content.decode("utf-8", "replace")
 
     def json(self) -> Any:
         return json.loads(self.content)
-
-    def header(self, name: str) -> str | None:
-        """The first of that name."""
-        return next((value for found, value in self.headers if found == name.lower()), None)

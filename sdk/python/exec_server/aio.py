@@ -25,10 +25,11 @@ from ._shape import (
     bytes_of,
     changes_of,
     command_of,
+    headers_of,
     lines_of,
     open_arguments,
 )
-from ._types import Result, events_of
+from ._types import ResponseHead, Result, events_of
 
 # Before the interpreter ends, and not while: see `notify.rs`.
 atexit.register(_native.stop_notifying)
@@ -91,8 +92,8 @@ class _Opening:
 class _Pages:
     """The items of pages, one by one, until a page is None."""
 
-    def __init__(self, open: Callable[[], Any], convert: Convert) -> None:
-        self._open: Callable[[], Any] | None = open
+    def __init__(self, open: Callable[[], Any] | None, convert: Convert) -> None:
+        self._open = open
         self._native: Any = None
         self._convert = convert
         self._items: deque[Any] = deque()
@@ -111,6 +112,10 @@ class _Pages:
                 raise StopAsyncIteration
             self._items.extend(self._convert(page))
         return self._items.popleft()
+
+    async def close(self) -> None:
+        self._open = self._native = None
+        self._items.clear()
 
 
 class Stdin(_Awaits, StdinShape):
@@ -148,13 +153,8 @@ class Process(_Awaits, ProcessShape):
 
 class Watch(_Pages):
     def __init__(self, native: Any) -> None:
-        super().__init__(lambda: None, changes_of)
-        self._open = None
+        super().__init__(None, changes_of)
         self._native = native
-
-    async def close(self) -> None:
-        self._native = None
-        self._items.clear()
 
     async def __aenter__(self) -> Watch:
         return self
@@ -171,8 +171,29 @@ class Files(_Awaits, FilesShape):
         return _Opening(lambda: self._finish(self._watch(path, recursive, ignore_files), Watch))
 
 
+class StreamedResponse(_Pages, ResponseHead):
+    def __init__(self, value: dict[str, Any]) -> None:
+        super().__init__(None, lambda piece: (piece,))
+        self._native = value["body"]
+        self.status = value["status"]
+        self.headers = headers_of(value)
+
+    async def read(self) -> bytes:
+        return b"".join([piece async for piece in self])
+
+    def __repr__(self) -> str:
+        return f"<StreamedResponse {self.status}>"
+
+    async def __aenter__(self) -> StreamedResponse:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+
 class Http(_Awaits, HttpShape):
-    pass
+    def stream(self, method: str, url: str, **options: Any) -> Any:
+        return _Opening(lambda: self._finish(self._stream(method, url, options), StreamedResponse))
 
 
 class Environment(_Awaits, EnvironmentShape):
@@ -237,8 +258,9 @@ def connect(
     environment: str | None = None,
     reconnect_timeout: float | None = None,
     detached_ttl: float | None = None,
+    server_binary: Any = None,
 ) -> Any:
-    arguments = open_arguments(url, token, session, environment, reconnect_timeout, detached_ttl)
+    arguments = open_arguments(url, token, session, environment, reconnect_timeout, detached_ttl, server_binary)
     return _Opening(lambda: _open("connect", arguments))
 
 

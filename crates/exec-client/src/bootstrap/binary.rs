@@ -23,7 +23,10 @@ pub struct FarBinary {
 #[allow(missing_docs)] // The fields are the blanks in the texts.
 pub enum BinaryError {
     /// This program is not exec-server, and no other is known.
-    #[error("there is no exec-server to send there: set EXEC_SERVER_BINARY to one, or put it on the PATH")]
+    #[error(
+        "there is no exec-server here to send there: name one (`server_binary` in a program, EXEC_SERVER_BINARY in the \
+         environment), or put `exec-server` on the PATH"
+    )]
     NotFound,
     /// It cannot be read.
     #[error("cannot read the binary {}: {why}", path.display())]
@@ -34,9 +37,9 @@ pub enum BinaryError {
 }
 
 impl FarBinary {
-    /// Looks at the file; at the default if it is `None`.
-    pub(super) async fn find(path: Option<PathBuf>) -> Result<Self, BinaryError> {
-        let path = path.or_else(default_path).ok_or(BinaryError::NotFound)?;
+    /// Looks at the file that was chosen; at the default if it is `None`.
+    pub(super) async fn find(chosen: Option<PathBuf>, packaged: Option<PathBuf>) -> Result<Self, BinaryError> {
+        let path = chosen.or_else(|| default_path(packaged)).ok_or(BinaryError::NotFound)?;
         let (unreadable, odd) = (path.clone(), path.clone());
         let failed = move |why: String| BinaryError::Read { path: unreadable.clone(), why };
         let looked = tokio::task::spawn_blocking(move || Self::look_at(path)).await;
@@ -92,10 +95,14 @@ impl Pieces {
     }
 }
 
-/// A program that embeds us is not exec-server itself, and must not be sent.
-fn default_path() -> Option<PathBuf> {
+/// A program that embeds us is not exec-server itself, and must not be sent. The variable comes before what a package brought: it is
+/// how somebody who did not write the program brings one for another architecture.
+fn default_path(packaged: Option<PathBuf>) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("EXEC_SERVER_BINARY").filter(|path| !path.is_empty()) {
         return Some(path.into());
+    }
+    if let Some(path) = packaged.filter(|path| path.is_file()) {
+        return Some(path);
     }
     let own = Path::new("/proc/self/exe");
     let name = std::fs::read_link(own).ok()?;
@@ -131,7 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn our_own_program_is_for_this_machine() {
-        let binary = FarBinary::find(Some("/proc/self/exe".into())).await.expect("it can be read");
+        let binary = FarBinary::find(Some("/proc/self/exe".into()), None).await.expect("it can be read");
         assert_eq!(binary.system, format!("Linux {}", std::env::consts::ARCH));
         assert_eq!((binary.digest.len(), binary.bytes > 0), (64, true));
     }
@@ -139,8 +146,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_program_is_not_sent() {
         let path = PathBuf::from("/etc/passwd");
-        assert_eq!(FarBinary::find(Some(path.clone())).await, Err(BinaryError::NotAProgram { path }));
-        let missing = FarBinary::find(Some("/nonexistent".into())).await.expect_err("it is not there");
+        assert_eq!(FarBinary::find(Some(path.clone()), None).await, Err(BinaryError::NotAProgram { path }));
+        let missing = FarBinary::find(Some("/nonexistent".into()), None).await.expect_err("it is not there");
         assert!(missing.to_string().starts_with("cannot read the binary /nonexistent: "), "{missing}");
     }
 }

@@ -212,7 +212,7 @@ mod tests {
         // Any program of this machine will do.
         let path = Some("/proc/self/exe".into());
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        runtime.block_on(FarBinary::find(path)).expect("it can be read")
+        runtime.block_on(FarBinary::find(path, None)).expect("it can be read")
     }
 
     fn explained(stage: Stage, code: i32, stderr: &str) -> String {

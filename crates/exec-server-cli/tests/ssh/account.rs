@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
-use super::far::{Far, code, stdout};
+use exec_testkit::far::{Far, code, stdout};
 
 #[test]
 fn a_program_is_detached_here_without_a_server_of_ones_own() {

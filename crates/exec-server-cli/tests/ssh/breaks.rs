@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Stdio};
 
-use super::far::{Far, read_until, wait_until};
+use exec_testkit::far::{Far, read_until, wait_until};
 
 /// Prints numbered lines, as long as a line comes in for each hundred of them.
 const COUNT: &str = "i=0; while read go; do n=0; while [ $n -lt 100 ]; do i=$((i+1)); n=$((n+1)); echo line $i of many; done; done; \
@@ -101,7 +101,7 @@ fn a_network_that_is_away_for_a_while_only_costs_time() {
 fn whoever_waits_for_a_connection_at_a_terminal_can_leave() {
     let far = Far::ready();
     // `run --tty` gives the client a terminal of its own.
-    let client = super::far::binary().to_str().expect("text");
+    let client = exec_testkit::far::binary().to_str().expect("text");
     let mut command = far.client(&["run", "--tty", "--", client, "ssh", "-t", "far", "--", "cat"]);
     let mut terminal = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary can be started");
     let (mut keys, mut screen) = (terminal.stdin.take().expect("piped"), terminal.stdout.take().expect("piped"));

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
-use super::far::{Far, FarOptions, binary, code, stderr, stdout};
+use exec_testkit::far::{Far, FarOptions, binary, code, stderr, stdout};
 
 #[test]
 fn the_binary_is_sent_once_and_one_that_was_damaged_is_replaced() {

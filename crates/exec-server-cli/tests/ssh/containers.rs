@@ -1,7 +1,7 @@
 //! docker, podman and kubectl, by stand-ins of their names that run the command in a namespace with a home of its own. No real
 //! engine is here.
 
-use super::far::{Far, code, stderr, stdout};
+use exec_testkit::far::{Far, code, stderr, stdout};
 
 /// Checks the words that the real program would need, then runs the rest in namespaces of its own.
 fn stand_in(far: &Far, name: &str, expected: &str) {

@@ -1,6 +1,6 @@
 //! What people are told when there is no way in: the last words of ssh, its exit code, and what to do.
 
-use super::far::{Far, FarOptions, code, stderr, stdout};
+use exec_testkit::far::{Far, FarOptions, code, stderr, stdout};
 
 /// Nothing on stdout, the code of our own failure, and the text.
 fn told(output: &std::process::Output) -> &str {

@@ -10,6 +10,5 @@ mod breaks;
 mod brought;
 mod containers;
 mod failures;
-mod far;
 mod runs;
 mod shells;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use super::far::{Far, code, read_until, stderr, stdout};
+use exec_testkit::far::{Far, code, read_until, stderr, stdout};
 
 #[test]
 fn output_errors_and_the_exit_code_are_the_programs_own() {
@@ -59,7 +59,7 @@ fn a_terminal_there_has_the_size_of_ours_and_a_login_shell_is_the_default() {
     let far = Far::ready();
     // `run --tty` gives the client a terminal of its own.
     let in_terminal = |args: &[&str], input: &[u8]| {
-        let mut words = vec!["run", "--tty", "--", super::far::binary().to_str().expect("text")];
+        let mut words = vec!["run", "--tty", "--", exec_testkit::far::binary().to_str().expect("text")];
         words.extend(args);
         far.finish_with_input(&words, input)
     };
@@ -79,7 +79,7 @@ fn a_terminal_there_has_the_size_of_ours_and_a_login_shell_is_the_default() {
 fn at_a_terminal_ssh_may_ask_about_a_host_key() {
     let far = Far::ready();
     std::fs::remove_file(far.path("known_hosts")).expect("ours");
-    let client = super::far::binary().to_str().expect("text");
+    let client = exec_testkit::far::binary().to_str().expect("text");
     let mut command = far.client(&["run", "--tty", "--", client, "ssh", "far", "--", "echo", "let in"]);
     let mut terminal = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary can be started");
     let (mut keys, mut screen) = (terminal.stdin.take().expect("piped"), terminal.stdout.take().expect("piped"));

@@ -1,6 +1,6 @@
 //! Login shells: each reads our one line in its own way, and some talk.
 
-use super::far::{Far, FarOptions, code, stdout};
+use exec_testkit::far::{Far, FarOptions, code, stdout};
 
 /// What sshd does for an account whose login shell it is.
 fn with_login_shell(shell: &str) -> Far {

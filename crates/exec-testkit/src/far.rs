@@ -1,4 +1,5 @@
-//! The far side: an sshd, its keys, a home; and the client that goes there. Everything ends with the test.
+//! A machine behind ssh: a throw-away sshd on the loopback with keys of its own, a home that is a folder of the test, and the
+//! client that goes there. Everything ends with the test.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -10,11 +11,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::binaries::exec_server;
+
 /// Only a guard: nothing that is waited for takes so long, on a busy machine either.
 const HANG: Duration = Duration::from_secs(60);
 
 /// A machine behind ssh, as far as its clients can tell.
-pub(crate) struct Far {
+pub struct Far {
     folder: tempfile::TempDir,
     port: u16,
     sshd: Option<Child>,
@@ -22,29 +25,29 @@ pub(crate) struct Far {
 
 /// How the far side differs from an ordinary one.
 #[derive(Default)]
-pub(crate) struct FarOptions {
+pub struct FarOptions {
     /// A line of sshd's configuration.
-    pub(crate) sshd: String,
+    pub sshd: String,
     /// Programs that come first on its PATH: name and script.
-    pub(crate) programs: &'static [(&'static str, &'static str)],
+    pub programs: &'static [(&'static str, &'static str)],
     /// The whole PATH there, if it is not the usual one.
-    pub(crate) only_programs: bool,
+    pub only_programs: bool,
 }
 
 impl Far {
     /// With our binary in its place already.
-    pub(crate) fn ready() -> Self {
+    pub fn ready() -> Self {
         let far = Self::empty();
         far.bring_binary();
         far
     }
 
     /// With nothing of ours.
-    pub(crate) fn empty() -> Self {
+    pub fn empty() -> Self {
         Self::with(&FarOptions::default())
     }
 
-    pub(crate) fn with(options: &FarOptions) -> Self {
+    pub fn with(options: &FarOptions) -> Self {
         let folder = tempfile::Builder::new().prefix("xssh").tempdir().expect("a folder can be made");
         let mut far = Self { folder, port: 0, sshd: None };
         for name in ["home", "own", "bin", "client"] {
@@ -130,26 +133,26 @@ impl Far {
     }
 
     /// A program of the far side (`bin`) or of the client's (`client`).
-    pub(crate) fn add_program(&self, folder: &str, name: &str, script: &str) {
+    pub fn add_program(&self, folder: &str, name: &str, script: &str) {
         let path = self.path(folder).join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("the folder is ours");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub(crate) fn home(&self) -> PathBuf {
+    pub fn home(&self) -> PathBuf {
         self.path("home")
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Puts the binary where an earlier visit would have left it.
-    pub(crate) fn bring_binary(&self) {
+    pub fn bring_binary(&self) {
         let path = self.cached_binary();
         std::fs::create_dir_all(path.parent().expect("it has a folder")).expect("the home is ours");
         if std::fs::hard_link(binary(), &path).is_err() {
@@ -157,16 +160,22 @@ impl Far {
         }
     }
 
-    pub(crate) fn cached_binary(&self) -> PathBuf {
+    pub fn cached_binary(&self) -> PathBuf {
         let digest = Command::new("sha256sum").arg(binary()).output().expect("coreutils are there").stdout;
         let digest = String::from_utf8(digest).expect("text").split(' ').next().expect("a digest").to_owned();
         self.home().join(".cache/exec-server").join(digest).join("exec-server")
     }
 
     /// The client, with these arguments.
-    pub(crate) fn client(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(binary());
+    pub fn client(&self, args: &[&str]) -> Command {
+        let mut command = self.program(binary());
         command.args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// Another program of the client's side: `ssh://far` leads it here, and nothing of the machine that runs the test does.
+    pub fn program(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
         for name in ["CODEX_HOME", "EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL", "XDG_STATE_HOME", "EXEC_SERVER_BINARY"] {
             command.env_remove(name);
         }
@@ -178,17 +187,17 @@ impl Far {
     }
 
     /// The client with these arguments, to its end.
-    pub(crate) fn finish(&self, args: &[&str]) -> Output {
+    pub fn finish(&self, args: &[&str]) -> Output {
         self.client(args).output().expect("the binary can be started")
     }
 
     /// `exec-server ssh far -- sh -c SCRIPT`, to its end.
-    pub(crate) fn shell(&self, script: &str) -> Output {
+    pub fn shell(&self, script: &str) -> Output {
         self.finish(&["ssh", "far", "--", "sh", "-c", script])
     }
 
     /// The same with input.
-    pub(crate) fn finish_with_input(&self, args: &[&str], input: &[u8]) -> Output {
+    pub fn finish_with_input(&self, args: &[&str], input: &[u8]) -> Output {
         let mut command = self.client(args);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let child = child.as_mut().expect("the binary can be started");
@@ -206,17 +215,17 @@ impl Far {
     }
 
     /// The server of the account there.
-    pub(crate) fn servers(&self) -> Vec<Pid> {
+    pub fn servers(&self) -> Vec<Pid> {
         processes_with(&format!("unix://{}/", self.home().join(".local").display()))
     }
 
     /// The ssh of each client, also one that is just being started.
-    pub(crate) fn ssh_clients(&self) -> Vec<Pid> {
+    pub fn ssh_clients(&self) -> Vec<Pid> {
         processes_with(&self.path("ssh_config").display().to_string())
     }
 
     /// Kills them as the kernel would.
-    pub(crate) fn kill_ssh(&self) {
+    pub fn kill_ssh(&self) {
         wait_until("there is an ssh", || !self.ssh_clients().is_empty());
         for ssh in self.ssh_clients() {
             // It may have ended by itself since.
@@ -225,7 +234,7 @@ impl Far {
     }
 
     /// Kills the server there as the kernel would.
-    pub(crate) fn kill_server(&self) {
+    pub fn kill_server(&self) {
         // The last one may have been killed a moment ago.
         wait_until("there is one server", || self.servers().len() == 1);
         let servers = self.servers();
@@ -254,13 +263,14 @@ impl Drop for Far {
 }
 
 /// The binary under test, without what only debuggers read: it is sent and hashed again and again.
-pub(crate) fn binary() -> &'static Path {
+pub fn binary() -> &'static Path {
     static BINARY: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     BINARY.get_or_init(|| {
-        let built = Path::new(env!("CARGO_BIN_EXE_exec-server"));
-        let metadata = std::fs::metadata(built).expect("it was built");
+        let built = exec_server();
+        let metadata = std::fs::metadata(&built).expect("it was built");
         let modified = metadata.modified().expect("a time").duration_since(std::time::UNIX_EPOCH).expect("after 1970");
-        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ssh");
+        let test = std::env::current_exe().expect("a test knows its own path");
+        let kept = test.ancestors().nth(3).expect("tests are in TARGET/PROFILE/deps").join("tmp/ssh");
         let folder = kept.join(format!("{}-{}", metadata.len(), modified.as_nanos()));
         let stripped = folder.join("exec-server");
         if !stripped.exists() {
@@ -269,7 +279,7 @@ pub(crate) fn binary() -> &'static Path {
             let others = std::fs::read_dir(&kept).expect("just made").flatten().map(|entry| entry.path());
             others.filter(|other| *other != folder).for_each(|other| drop(std::fs::remove_dir_all(other)));
             let temporary = folder.join(format!("new-{}", std::process::id()));
-            let strip = Command::new("strip").arg("-o").arg(&temporary).arg(built).status();
+            let strip = Command::new("strip").arg("-o").arg(&temporary).arg(&built).status();
             assert!(strip.expect("binutils are there").success(), "strip works");
             // Whoever comes first: a binary that is replaced while it runs has no path any more.
             let _ = std::fs::hard_link(&temporary, &stripped);
@@ -280,7 +290,7 @@ pub(crate) fn binary() -> &'static Path {
 }
 
 /// Reads until what was seen is enough.
-pub(crate) fn read_until(screen: &mut impl Read, is_enough: impl Fn(&str) -> bool) -> String {
+pub fn read_until(screen: &mut impl Read, is_enough: impl Fn(&str) -> bool) -> String {
     let mut seen = String::new();
     while !is_enough(&seen) {
         let mut piece = [0; 1024];
@@ -291,19 +301,19 @@ pub(crate) fn read_until(screen: &mut impl Read, is_enough: impl Fn(&str) -> boo
     seen
 }
 
-pub(crate) fn code(output: &Output) -> i32 {
+pub fn code(output: &Output) -> i32 {
     output.status.code().expect("the binary ends by itself, never by a signal")
 }
 
-pub(crate) fn stdout(output: &Output) -> &str {
+pub fn stdout(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).expect("this test prints text")
 }
 
-pub(crate) fn stderr(output: &Output) -> &str {
+pub fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).expect("this test prints text")
 }
 
-pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
+pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + HANG;
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
@@ -312,7 +322,7 @@ pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-pub(crate) fn is_running(pid: Pid) -> bool {
+pub fn is_running(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, after)| !after.trim_start().starts_with(['Z', 'X']))
 }
