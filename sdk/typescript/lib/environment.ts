@@ -1,5 +1,7 @@
 // Environments: opening them, running things there, closing them.
 
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { type Abortable, type Data, type Path, call, dataOf, finish, pathOf, seconds } from "./calls";
 import { AbortError, ExitError } from "./errors";
 import { Files } from "./files";
@@ -49,6 +51,8 @@ export interface ConnectOptions extends Abortable {
   reconnectTimeoutMs?: number | undefined;
   /** How long the server keeps the session while nobody is connected. */
   detachedTtlMs?: number | undefined;
+  /** The `exec-server` to bring where there is none (`ssh://` and its like); that of this package, if not said. */
+  serverBinary?: Path | undefined;
 }
 
 /** A machine: this one, or one behind a connection that may break. */
@@ -137,13 +141,15 @@ export async function local({ signal }: Abortable = {}): Promise<Environment> {
  * The machine behind a URL (`ws://`, `wss://`, `unix://`, `ssh://`, `docker://` …), or behind a program that speaks on its stdio.
  */
 export async function connect(target: string | URL | readonly Path[], options: ConnectOptions = {}): Promise<Environment> {
-  const { reconnectTimeoutMs, detachedTtlMs, signal, ...rest } = options;
-  const to = typeof target === "string" || target instanceof URL ? { url: String(target) } : { program: target.map(pathOf) };
+  const { reconnectTimeoutMs, detachedTtlMs, serverBinary, signal, ...rest } = options;
+  const isUrl = typeof target === "string" || target instanceof URL;
+  const to = isUrl ? { url: String(target), packaged_binary: packagedBinary() } : { program: target.map(pathOf) };
   const args = {
     ...rest,
     ...to,
     reconnect_timeout: seconds(reconnectTimeoutMs),
     detached_ttl: seconds(detachedTtlMs),
+    server_binary: serverBinary === undefined ? undefined : pathOf(serverBinary),
     client_name: "exec-server (Node)",
   };
   return open("connect", args, signal);
@@ -152,6 +158,12 @@ export async function connect(target: string | URL | readonly Path[], options: C
 async function open(way: "local" | "connect", args: object, signal?: AbortSignal): Promise<Environment> {
   if (signal?.aborted) throw new AbortError(signal.reason);
   return new Environment(await finish(native.open(way, args), signal));
+}
+
+/** The `exec-server` that came with this package, if it came with one. */
+function packagedBinary(): string | undefined {
+  const path = join(__dirname, "..", "bin", "exec-server");
+  return existsSync(path) ? path : undefined;
 }
 
 function argumentsOf(command: Command, options: CommandOptions): object {

@@ -1,13 +1,13 @@
 //! The Python package: its own tests, the behaviours of every SDK, the snippets of its page, and a machine behind ssh.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 
 use exec_testkit::far::{self, Far};
 
-use crate::stage::{copy_directory, kept_directory, library, root, run_against_a_server};
+use crate::stage::{
+    copy_directory, installed_once, library, root, run_against_a_server, run_to_its_end, run_while_killing,
+};
 
 /// What the tests import, and the type checker that reads the stubs.
 const PACKAGES: [&str; 2] = ["pytest==9.2.0", "mypy==2.4.1"];
@@ -33,23 +33,7 @@ fn over_ssh_nothing_is_lost_when_ssh_and_the_server_there_are_killed() {
     let far = Far::empty();
     let mut program = package.program(&far);
     program.arg(root().join("sdk/python/tests/over_ssh.py")).arg("ssh://far");
-    let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("Python can be started");
-    let mut answers = child.stdin.take().expect("piped");
-    let mut asked = Vec::new();
-    for line in BufReader::new(child.stdout.take().expect("piped")).lines() {
-        let line = line.expect("a pipe can be read");
-        match line.as_str() {
-            "ssh" => far.kill_ssh(),
-            "server" => far.kill_server(),
-            _ => {}
-        }
-        // After its last line it reads no more.
-        let _ = answers.write_all(b"done\n");
-        asked.push(line);
-    }
-    assert!(child.wait().expect("it is our child").success());
-    assert_eq!(asked, ["ssh", "server", "ssh", "ssh", "server", "all"]);
-    assert!(far.cached_binary().exists(), "another binary was sent");
+    assert_eq!(run_while_killing(program, &far), ["ssh", "server", "ssh", "ssh", "server", "all"]);
 }
 
 #[test]
@@ -103,27 +87,11 @@ impl Package {
 
 /// A Python with [`PACKAGES`], made once.
 fn python() -> PathBuf {
-    let environment = kept_directory().join("venv");
-    let python = environment.join("bin/python");
-    let lock = File::create(kept_directory().join("venv.lock")).expect("the target directory can be written");
-    lock.lock().expect("one test at a time makes it");
-    let installed = environment.join("installed");
-    if std::fs::read_to_string(&installed).is_ok_and(|packages| packages == PACKAGES.join(" ")) {
-        return python;
-    }
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment));
-    run(pip(&python).args(PACKAGES));
-    std::fs::write(&installed, PACKAGES.join(" ")).expect("the target directory can be written");
-    python
-}
-
-fn pip(python: &Path) -> Command {
-    let mut pip = Command::new(python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    pip
-}
-
-fn run(command: &mut Command) {
-    let done = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
-    assert!(done.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&done.stderr));
+    let environment = installed_once("venv", &PACKAGES.join(" "), |directory| {
+        run_to_its_end(Command::new("python3").args(["-m", "venv"]).arg(directory));
+        let mut pip = Command::new(directory.join("bin/python"));
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES);
+        run_to_its_end(&mut pip);
+    });
+    environment.join("bin/python")
 }

@@ -2,11 +2,14 @@
 //! tests to have it cut at a moment of theirs.
 
 use std::fs::File;
+use std::io::{BufRead as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use exec_server::serve::{self, ListenOptions, ListenUrl, Listener, Server, ServerOptions};
+use exec_testkit::far::Far;
 use exec_testkit::proxy::CuttingProxy;
 use exec_testkit::runner::run_test;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -86,6 +89,28 @@ async fn obey(control: TcpListener, proxy: Arc<CuttingProxy>) {
     }
 }
 
+/// Runs a program of an SDK that works on the machine behind ssh and says, line by line, what it wants to have killed there. Returns
+/// what it said.
+pub(crate) fn run_while_killing(mut program: std::process::Command, far: &Far) -> Vec<String> {
+    let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
+    let mut answers = child.stdin.take().expect("piped");
+    let mut asked = Vec::new();
+    for line in std::io::BufReader::new(child.stdout.take().expect("piped")).lines() {
+        let line = line.expect("a pipe can be read");
+        match line.as_str() {
+            "ssh" => far.kill_ssh(),
+            "server" => far.kill_server(),
+            _ => {}
+        }
+        // After its last line it reads no more.
+        let _ = answers.write_all(b"done\n");
+        asked.push(line);
+    }
+    assert!(child.wait().expect("it is our child").success());
+    assert!(far.cached_binary().exists(), "another binary was sent");
+    asked
+}
+
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("a crate is in the workspace")
@@ -99,20 +124,20 @@ pub(crate) fn library(name: &str) -> PathBuf {
 }
 
 /// For what is fetched once and kept, such as the packages that tests need.
-pub(crate) fn kept_directory() -> PathBuf {
+fn kept_directory() -> PathBuf {
     let directory = profile_directory().parent().expect("a profile is in the target directory").join("sdk");
     std::fs::create_dir_all(&directory).expect("the target directory can be written");
     directory
 }
 
-/// The directory of that name for what is fetched, with these packages in it; `install` is called if they are not there yet.
-pub(crate) fn installed_once(name: &str, packages: &[&str], install: impl FnOnce(&Path)) -> PathBuf {
+/// The directory of that name for what is fetched; `install` fills it if it has not been filled with these packages yet.
+pub(crate) fn installed_once(name: &str, packages: &str, install: impl FnOnce(&Path)) -> PathBuf {
     let directory = kept_directory().join(name);
     let lock =
         File::create(kept_directory().join(format!("{name}.lock"))).expect("the target directory can be written");
     lock.lock().expect("one test at a time makes it");
     let installed = directory.join("installed");
-    if std::fs::read_to_string(&installed).is_ok_and(|found| found == packages.join(" ")) {
+    if std::fs::read_to_string(&installed).is_ok_and(|found| found == packages) {
         return directory;
     }
     if directory.exists() {
@@ -120,7 +145,7 @@ pub(crate) fn installed_once(name: &str, packages: &[&str], install: impl FnOnce
     }
     std::fs::create_dir(&directory).expect("the target directory can be written");
     install(&directory);
-    std::fs::write(&installed, packages.join(" ")).expect("the target directory can be written");
+    std::fs::write(&installed, packages).expect("the target directory can be written");
     directory
 }
 
