@@ -9,6 +9,7 @@ mod ci;
 mod dist;
 mod examples;
 mod fuzz;
+mod npm;
 mod setup;
 mod soak;
 mod source;
@@ -77,6 +78,15 @@ enum Subcommand {
         #[arg(long)]
         check: bool,
     },
+    /// Build the package for Node with the server's binary in it
+    Npm {
+        /// The binary to put in; one that is built for it if it is not said
+        #[arg(long)]
+        binary: Option<PathBuf>,
+        /// Without optimisation, to try how it installs
+        #[arg(long)]
+        debug: bool,
+    },
     /// Build the Python package with the server's binary in it
     Wheel {
         /// The binary to put in; that of the release profile if it is not said
@@ -111,6 +121,7 @@ fn run(subcommand: Subcommand, workspace: &Workspace) -> anyhow::Result<()> {
         Subcommand::Examples => examples::run(workspace),
         Subcommand::Audit => audit::run(workspace),
         Subcommand::Dist { check } => dist::run(workspace, check),
+        Subcommand::Npm { binary, debug } => npm::run(workspace, binary, debug),
         Subcommand::Wheel { binary, debug } => wheel::run(workspace, binary, debug),
     }
 }
