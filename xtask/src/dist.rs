@@ -1,15 +1,15 @@
 //! `dist`: everything that is shipped, in `target/dist`: the portable binary, an archive with completions and manual pages, a
-//! Debian package, a container image, the list of what is inside, `install.sh`, and the digests of all.
+//! Debian package, a container image, a Python wheel, the list of what is inside, `install.sh`, and the digests of all.
 //!
 //! The same commit gives the same bytes, in whatever folder it is built, on the same version of Debian and Rust. Nothing is
 //! signed or uploaded. `dist --check` builds twice, installs everything in roots without a compiler, and runs it there.
 //!
-//! A package in another format (a Python wheel, an npm package that carries the binary) is one more entry of [`PRODUCTS`]:
-//! it is given the [`Release`] and returns its file.
+//! A package in another format (an npm package that carries the binary) is one more entry of [`PRODUCTS`]: it is given the
+//! [`Release`] and returns its file.
 
 mod archive;
 mod binary;
-mod check;
+pub(crate) mod check;
 mod debian;
 mod documents;
 mod image;
@@ -24,6 +24,8 @@ use sha2::{Digest as _, Sha256};
 
 use self::archive::FileTree;
 use self::documents::Documents;
+use self::sbom::Subject;
+use crate::wheel;
 use crate::workspace::{Workspace, last_output_line};
 
 const SUMS: &str = "SHA256SUMS";
@@ -39,8 +41,12 @@ pub(crate) struct Release {
     pub(crate) binary_path: PathBuf,
     pub(crate) documents: Documents,
     pub(crate) sbom: String,
+    /// The same for the library that is only in the Python package.
+    pub(crate) python_sbom: String,
     /// The root of the sources.
     pub(crate) root: PathBuf,
+    /// Where cargo builds.
+    pub(crate) target: PathBuf,
     /// Where the packages go. What a product needs from elsewhere is kept in its folder `cache`.
     pub(crate) directory: PathBuf,
 }
@@ -48,7 +54,8 @@ pub(crate) struct Release {
 /// Makes one file that is shipped: its name and its content.
 type Product = fn(&Release) -> Result<(String, Vec<u8>)>;
 
-const PRODUCTS: &[Product] = &[program, tarball, bill_of_materials, debian::package, image::image, installer::script];
+const PRODUCTS: &[Product] =
+    &[program, tarball, bill_of_materials, debian::package, image::image, installer::script, python_wheel];
 
 /// Builds all of it; with `check`, tries all of it as well.
 pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<()> {
@@ -77,10 +84,12 @@ fn build(workspace: &Workspace) -> Result<Release> {
         homepage: package.repository.clone().unwrap_or_default(),
         epoch,
         documents: Documents::from_binary(&binary_path)?,
-        sbom: sbom::document(workspace, epoch)?,
+        sbom: sbom::document(workspace, Subject::Binary, epoch)?,
+        python_sbom: sbom::document(workspace, Subject::PythonLibrary, epoch)?,
         binary,
         binary_path,
         root: workspace.root.clone(),
+        target: workspace.target.clone(),
         directory,
     };
     let mut sums = String::new();
@@ -146,6 +155,28 @@ fn tarball(release: &Release) -> Result<(String, Vec<u8>)> {
 
 fn bill_of_materials(release: &Release) -> Result<(String, Vec<u8>)> {
     Ok((format!("exec-server-{}.cdx.json", release.version), release.sbom.clone().into_bytes()))
+}
+
+/// The Python package. Its library is built for speed and for the C library of the machine, the command in it is the portable
+/// binary.
+fn python_wheel(release: &Release) -> Result<(String, Vec<u8>)> {
+    let sboms = release.directory.join("cache/sboms");
+    std::fs::create_dir_all(&sboms).with_context(|| format!("cannot create {}", sboms.display()))?;
+    let lists = [("exec-server.cdx.json", &release.sbom), ("exec-server-python.cdx.json", &release.python_sbom)];
+    for (name, list) in lists {
+        std::fs::write(sboms.join(name), list).with_context(|| format!("cannot write {name}"))?;
+    }
+    let builds = release.target.join("portable");
+    let wheel = wheel::build(&release.root, &release.target, &release.binary_path, |maturin| {
+        maturin.args(["--release", "--target", binary::TARGET, "--target-dir"]).arg(&builds);
+        for (name, _) in lists {
+            maturin.arg("--sbom-include").arg(sboms.join(name));
+        }
+        binary::make_reproducible(maturin, &release.root, &builds, &[])
+    })?;
+    let name = wheel.file_name().and_then(|name| name.to_str()).context("a wheel has a name")?.to_owned();
+    let content = std::fs::read(&wheel).with_context(|| format!("cannot read {}", wheel.display()))?;
+    Ok((name, content))
 }
 
 /// SHA-256, as `sha256sum` writes it.

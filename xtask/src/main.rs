@@ -95,6 +95,9 @@ enum Subcommand {
         /// Without optimisation, to try how it installs
         #[arg(long)]
         debug: bool,
+        /// Also install and use it in roots without a compiler, as `dist --check` does; needs a portable binary
+        #[arg(long)]
+        check: bool,
     },
 }
 
@@ -122,7 +125,7 @@ fn run(subcommand: Subcommand, workspace: &Workspace) -> anyhow::Result<()> {
         Subcommand::Audit => audit::run(workspace),
         Subcommand::Dist { check } => dist::run(workspace, check),
         Subcommand::Npm { binary, debug } => npm::run(workspace, binary, debug),
-        Subcommand::Wheel { binary, debug } => wheel::run(workspace, binary, debug),
+        Subcommand::Wheel { binary, debug, check } => wheel::run(workspace, binary, debug, check),
     }
 }
 

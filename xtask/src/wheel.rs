@@ -1,49 +1,24 @@
 //! `wheel`: the Python package as `pip` installs it, with the server's binary as the command `exec-server`.
 //!
 //! One wheel serves every Python from 3.10 on, because the library uses only what stays the same between them. Which Linux it is for
-//! is what maturin finds out from the symbols that the library needs; it refuses one that needs too new ones.
+//! is what maturin finds out from the symbols that the library needs, and writes into the wheel's name; the binary must need no
+//! newer ones. `cargo xtask dist` makes the wheel that is shipped, around the portable binary.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
+use crate::dist::check::try_wheel;
 use crate::workspace::{Workspace, run_visible};
 
 /// Known to build this package.
 const MATURIN: &str = "maturin==1.16.0";
 
-/// Builds the wheel around a binary and returns where it is, in `target/dist`.
-pub(crate) fn build(workspace: &Workspace, binary: &Path, maturin_arguments: &[&str]) -> Result<PathBuf> {
-    let package = workspace.root.join("sdk/python");
-    let scripts = package.join("exec_server.data/scripts");
-    fs::create_dir_all(&scripts).with_context(|| format!("cannot create {scripts:?}"))?;
-    let packed = scripts.join("exec-server");
-    fs::copy(binary, &packed).with_context(|| format!("cannot copy {binary:?} to {packed:?}"))?;
-
-    let out = workspace.target.join("dist");
-    let wheels = out.join("wheel");
-    // Only what is built now is there afterwards, so that it need not be guessed which it is.
-    let _ = fs::remove_dir_all(&wheels);
-    let python = maturin(workspace)?;
-    let mut build = Command::new(python);
-    build.args(["-m", "maturin", "build", "--locked", "--manifest-path"]).arg(package.join("Cargo.toml"));
-    build.arg("--out").arg(&wheels).args(maturin_arguments).current_dir(&workspace.root);
-    let built = run_visible(&mut build);
-    fs::remove_dir_all(package.join("exec_server.data")).context("cannot take the binary out of the sources again")?;
-    built?;
-
-    let mut found = fs::read_dir(&wheels).with_context(|| format!("cannot list {wheels:?}"))?;
-    let wheel = found.next().context("maturin has built no wheel")??.path();
-    let kept = out.join(wheel.file_name().context("a wheel has a name")?);
-    fs::rename(&wheel, &kept).with_context(|| format!("cannot move {wheel:?}"))?;
-    println!("wheel: {}", kept.display());
-    Ok(kept)
-}
-
-/// `cargo xtask wheel`: with this binary, or with that of the release profile, which is built if it is not there.
-pub(crate) fn run(workspace: &Workspace, binary: Option<PathBuf>, debug: bool) -> Result<()> {
+/// `cargo xtask wheel`: with this binary, or with that of the release profile, which is built if it is not there. It is put into
+/// `target/dist`.
+pub(crate) fn run(workspace: &Workspace, binary: Option<PathBuf>, debug: bool, check: bool) -> Result<()> {
     let binary = match binary {
         Some(binary) => binary,
         None => {
@@ -51,12 +26,52 @@ pub(crate) fn run(workspace: &Workspace, binary: Option<PathBuf>, debug: bool) -
             workspace.target.join("release/exec-server")
         }
     };
-    build(workspace, &binary, if debug { &[] } else { &["--release"] }).map(drop)
+    let built = build(&workspace.root, &workspace.target, &binary, |maturin| {
+        maturin.args(if debug { &[][..] } else { &["--release"] });
+        Ok(())
+    })?;
+    let kept = workspace.target.join("dist").join(built.file_name().context("a wheel has a name")?);
+    fs::copy(&built, &kept).with_context(|| format!("cannot write {kept:?}"))?;
+    println!("wheel: {}", kept.display());
+    if check { try_wheel(workspace, &kept) } else { Ok(()) }
+}
+
+/// Builds the wheel around a binary, with arguments and variables of maturin that `configure` adds, and returns where it is.
+pub(crate) fn build(
+    root: &Path,
+    target: &Path,
+    binary: &Path,
+    configure: impl FnOnce(&mut Command) -> Result<()>,
+) -> Result<PathBuf> {
+    let package = root.join("sdk/python");
+    let python = maturin(target)?;
+    let wheels = target.join("dist/wheel");
+    if wheels.exists() {
+        // Only what is built now is there afterwards, so that it need not be guessed which it is.
+        fs::remove_dir_all(&wheels).with_context(|| format!("cannot remove {wheels:?}"))?;
+    }
+    let data = package.join("exec_server.data");
+    let packed = data.join("scripts/exec-server");
+    fs::create_dir_all(data.join("scripts")).with_context(|| format!("cannot create {data:?}"))?;
+    fs::copy(binary, &packed).with_context(|| format!("cannot copy {binary:?} to {packed:?}"))?;
+
+    let mut command = Command::new(python);
+    command.args(["-m", "maturin", "build", "--locked", "--manifest-path"]).arg(package.join("Cargo.toml"));
+    command.arg("--out").arg(&wheels).current_dir(root);
+    let built = configure(&mut command).and_then(|()| run_visible(&mut command));
+    fs::remove_dir_all(&data).context("cannot take the binary out of the sources again")?;
+    built?;
+
+    let found = fs::read_dir(&wheels).with_context(|| format!("cannot list {wheels:?}"))?;
+    let found = found.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
+    let mut found = found.with_context(|| format!("cannot list {wheels:?}"))?;
+    ensure!(found.len() == 1, "maturin has built {} wheels", found.len());
+    Ok(found.remove(0))
 }
 
 /// A Python that has maturin, in the target directory.
-fn maturin(workspace: &Workspace) -> Result<PathBuf> {
-    let environment = workspace.target.join("sdk/maturin");
+fn maturin(target: &Path) -> Result<PathBuf> {
+    let environment = target.join("sdk/maturin");
     let python = environment.join("bin/python");
     let installed = environment.join("installed");
     if fs::read_to_string(&installed).is_ok_and(|found| found == MATURIN) {

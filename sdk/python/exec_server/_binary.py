@@ -15,18 +15,16 @@ def packaged_binary() -> str | None:
 
 
 def _candidates() -> Iterator[str]:
-    # What pip wrote down when it installed the package, wherever that was: a virtual environment, the system, a home.
     import importlib.metadata  # Here, because it costs as much as all other imports of this package, and `local` needs it never.
 
-    try:
-        installed = importlib.metadata.files(_NAME) or []
-    except importlib.metadata.PackageNotFoundError:
-        installed = []
-    for file in installed:
-        if file.name == _NAME:
-            yield os.path.normpath(os.fspath(file.locate()))
-    # `pip install --target` moves what it has installed afterwards, and writes down the old places.
     beside_the_package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    # What pip wrote down when it installed this package, wherever that was: a virtual environment, the system, a home. Only in
+    # our own folder: another one may have another version.
+    for installed in importlib.metadata.distributions(name=_NAME, path=[beside_the_package]):
+        for file in installed.files or []:
+            if file.name == _NAME:
+                yield os.path.normpath(os.fspath(file.locate()))
+    # `pip install --target` moves what it has installed afterwards, and writes down the old places.
     yield os.path.join(beside_the_package, "bin", _NAME)
     # Packagers of distributions keep no such list.
     yield os.path.join(sysconfig.get_path("scripts"), _NAME)

@@ -14,16 +14,19 @@ pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// What a copy to another machine may cost, in bytes.
 pub(crate) const MAX_BYTES: u64 = 14_000_000;
 
+/// What makes a program static.
+const STATIC: [&str; 2] = [
+    // No library of the machine is used, and the program can still be loaded anywhere in memory.
+    "-Ctarget-feature=+crt-static",
+    // Relocations of a position-independent program, a bit each instead of 24 bytes.
+    "-Clink-arg=-Wl,-z,pack-relative-relocs",
+];
+
 /// Builds it in the target directory and returns the path of a stripped copy.
 pub(crate) fn build(workspace: &Workspace, target_directory: &Path) -> Result<PathBuf> {
     let mut cargo = workspace.cargo(&["build", "--profile", "dist", "--locked", "-p", "exec-server-cli"]);
     cargo.args(["--target", TARGET, "--target-dir"]).arg(target_directory);
-    let home = cargo_home()?;
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", rust_flags(&workspace.root, target_directory, &home).join("\x1f"));
-    cargo.env("CFLAGS", c_flags(target_directory, &home));
-    // The first two would add to the flags above, or replace them. No time is in the binary, and with another one in the
-    // environment the C parts would be compiled again.
-    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_BUILD_RUSTFLAGS").env_remove("SOURCE_DATE_EPOCH");
+    make_reproducible(&mut cargo, &workspace.root, target_directory, &STATIC)?;
     run_visible(&mut cargo)?;
     let built = target_directory.join(TARGET).join("dist/exec-server");
     let stripped = target_directory.join("exec-server");
@@ -35,14 +38,28 @@ pub(crate) fn build(workspace: &Workspace, target_directory: &Path) -> Result<Pa
     Ok(stripped)
 }
 
+/// Variables for a build of the same bytes in whatever folder: `flags` are for rustc, beside those that every such build has.
+pub(crate) fn make_reproducible(
+    command: &mut Command,
+    root: &Path,
+    target_directory: &Path,
+    flags: &[&str],
+) -> Result<()> {
+    let home = cargo_home()?;
+    let mut all: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+    all.extend(path_flags(root, target_directory, &home));
+    command.env("CARGO_ENCODED_RUSTFLAGS", all.join("\x1f"));
+    command.env("CFLAGS", c_flags(target_directory, &home));
+    // The first two would add to the flags above, or replace them. No time is in the binary, and with another one in the
+    // environment the C parts would be compiled again.
+    command.env_remove("RUSTFLAGS").env_remove("CARGO_BUILD_RUSTFLAGS").env_remove("SOURCE_DATE_EPOCH");
+    Ok(())
+}
+
 /// Paths of this machine are replaced: they would be in the binary (in messages of panics) and in the names of symbols.
-fn rust_flags(root: &Path, target_directory: &Path, cargo_home: &Path) -> Vec<String> {
+fn path_flags(root: &Path, target_directory: &Path, cargo_home: &Path) -> Vec<String> {
     let remap = |path: &Path, name: &str| format!("--remap-path-prefix={}={name}", path.display());
     vec![
-        // No library of the machine is used, and the program can still be loaded anywhere in memory.
-        "-Ctarget-feature=+crt-static".to_owned(),
-        // Relocations of a position-independent program, a bit each instead of 24 bytes.
-        "-Clink-arg=-Wl,-z,pack-relative-relocs".to_owned(),
         remap(root, "/exec-server"),
         remap(&cargo_home.join("registry/src"), "/crates"),
         // Later ones win, and this one is often below the root.

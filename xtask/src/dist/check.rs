@@ -6,6 +6,7 @@
 
 mod packages;
 mod roots;
+mod wheel;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,19 +37,17 @@ const STEPS: &[(&str, Step)] = &[
     ("kubernetes", packages::manifests_are_valid),
     ("image", packages::image_runs),
     ("roots", roots::packages_run_on_old_systems),
+    ("wheel", the_wheel_is_the_whole_set_up),
     ("reproducible", is_reproducible),
 ];
 
 pub(super) fn run(workspace: &Workspace, release: &Release) -> Result<()> {
-    ensure!(last_output_line(Command::new("id").arg("-u"))? == "0", "dist --check needs root, for chroot and mounts");
+    let folder = prepare(workspace)?;
     setup::install_packages(&[
-        ("debootstrap", &["debootstrap"]),
         ("lintian", &["lintian"]),
         ("shellcheck", &["shellcheck"]),
         ("systemd-socket-activate", &["systemd"]),
     ])?;
-    let folder = workspace.target.join("check");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let checked = Checked { workspace, release, folder };
     let mut failed = Vec::new();
     for (name, step) in STEPS {
@@ -67,6 +66,26 @@ pub(super) fn run(workspace: &Workspace, release: &Release) -> Result<()> {
     }
     ensure!(failed.is_empty(), "of what was built, this does not hold: {}", failed.join(", "));
     Ok(())
+}
+
+/// A wheel alone, without the rest of a release.
+pub(crate) fn try_wheel(workspace: &Workspace, wheel: &Path) -> Result<()> {
+    let folder = prepare(workspace)?;
+    wheel::wheel_is_the_whole_set_up(&folder, &workspace.root, wheel)
+}
+
+/// The folder for what the checks make, on a machine that can make roots.
+fn prepare(workspace: &Workspace) -> Result<PathBuf> {
+    ensure!(last_output_line(Command::new("id").arg("-u"))? == "0", "this check needs root, for chroot and mounts");
+    setup::install_packages(&[("debootstrap", &["debootstrap"])])?;
+    let folder = workspace.target.join("check");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    Ok(folder)
+}
+
+fn the_wheel_is_the_whole_set_up(checked: &Checked<'_>) -> Result<()> {
+    let wheel = packages::find(&checked.release.directory.join("wheel"), ".whl")?;
+    wheel::wheel_is_the_whole_set_up(&checked.folder, &checked.workspace.root, &wheel)
 }
 
 fn is_small(checked: &Checked<'_>) -> Result<()> {

@@ -1,5 +1,5 @@
-//! What is in the binary, as CycloneDX 1.6: every crate that is compiled into it, with its licence and digest, the standard
-//! library, and the C library it is linked with.
+//! What is in the binary, or in the library of the Python package, as CycloneDX 1.6: every crate that is compiled into it, with
+//! its licence and digest, the standard library, and the C library if it is linked with one.
 //!
 //! Which crates they are is asked of `cargo tree`, because `cargo metadata` also lists what only tests and build scripts
 //! need. Procedural macros and build dependencies are not in the binary, and not in the list.
@@ -15,7 +15,23 @@ use sha2::{Digest as _, Sha256};
 use super::binary::TARGET;
 use crate::workspace::{Workspace, last_output_line};
 
-const ROOT: &str = "exec-server-cli";
+/// What is described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The portable binary, which has the C library inside.
+    Binary,
+    /// The library in the Python package, which uses that of the machine.
+    PythonLibrary,
+}
+
+impl Subject {
+    fn package(self) -> &'static str {
+        match self {
+            Self::Binary => "exec-server-cli",
+            Self::PythonLibrary => "exec-server-python",
+        }
+    }
+}
 
 #[derive(Deserialize)]
 struct Metadata {
@@ -52,8 +68,8 @@ struct Linked {
 }
 
 /// The document, for a release of this time.
-pub(crate) fn document(workspace: &Workspace, epoch: u64) -> Result<String> {
-    let shipped = shipped_crates(workspace)?;
+pub(crate) fn document(workspace: &Workspace, subject: Subject, epoch: u64) -> Result<String> {
+    let shipped = shipped_crates(workspace, subject)?;
     let metadata: Metadata = serde_json::from_slice(&output(workspace.cargo(&[
         "metadata",
         "--format-version=1",
@@ -64,13 +80,14 @@ pub(crate) fn document(workspace: &Workspace, epoch: u64) -> Result<String> {
     .context("cannot parse the output of `cargo metadata`")?;
     let lock = workspace.root.join("Cargo.lock");
     let lock = std::fs::read_to_string(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
-    let document = describe(&metadata, &shipped, &checksums(&lock), &linked()?, epoch)?;
+    let document = describe(&metadata, subject, &shipped, &checksums(&lock), &linked(subject)?, epoch)?;
     Ok(format!("{document:#}\n"))
 }
 
-/// Name and version of every crate in the binary.
-fn shipped_crates(workspace: &Workspace) -> Result<BTreeSet<(String, String)>> {
-    let arguments = ["tree", "--locked", "-p", ROOT, "--target", TARGET, "--edges", "normal,no-proc-macro"];
+/// Name and version of every crate in it.
+fn shipped_crates(workspace: &Workspace, subject: Subject) -> Result<BTreeSet<(String, String)>> {
+    let root = subject.package();
+    let arguments = ["tree", "--locked", "-p", root, "--target", TARGET, "--edges", "normal,no-proc-macro"];
     let listed = output(workspace.cargo(&[&arguments[..], &["--prefix", "none", "--format", "{p}"]].concat()))?;
     let listed = String::from_utf8(listed).context("cargo tree printed something that is no text")?;
     let crates = listed.lines().filter_map(|line| {
@@ -101,31 +118,34 @@ fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     found
 }
 
-fn linked() -> Result<Vec<Linked>> {
+fn linked(subject: Subject) -> Result<Vec<Linked>> {
     let rust = last_output_line(Command::new("rustc").args(["--version"]))?;
     let rust = rust.split_whitespace().nth(1).unwrap_or("unknown").to_owned();
+    let rust = Linked {
+        name: "rust-std",
+        purl: format!("pkg:generic/rust-std@{rust}"),
+        version: rust,
+        licence: "MIT OR Apache-2.0",
+    };
+    if subject == Subject::PythonLibrary {
+        return Ok(vec![rust]);
+    }
     // On other systems than Debian nobody answers this; the part is named all the same.
     let query = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "libc6-dev"]).output();
     let found = query.ok().filter(|output| output.status.success()).map(|output| output.stdout);
     let glibc = found.and_then(|version| String::from_utf8(version).ok()).unwrap_or_else(|| "unknown".to_owned());
-    Ok(vec![
-        Linked {
-            name: "rust-std",
-            purl: format!("pkg:generic/rust-std@{rust}"),
-            version: rust,
-            licence: "MIT OR Apache-2.0",
-        },
-        Linked {
-            name: "glibc",
-            purl: format!("pkg:deb/debian/libc6-dev@{glibc}?arch=amd64"),
-            version: glibc,
-            licence: "LGPL-2.1-or-later",
-        },
-    ])
+    let glibc = Linked {
+        name: "glibc",
+        purl: format!("pkg:deb/debian/libc6-dev@{glibc}?arch=amd64"),
+        version: glibc,
+        licence: "LGPL-2.1-or-later",
+    };
+    Ok(vec![rust, glibc])
 }
 
 fn describe(
     metadata: &Metadata,
+    subject: Subject,
     shipped: &BTreeSet<(String, String)>,
     checksums: &BTreeMap<(String, String), String>,
     linked: &[Linked],
@@ -140,7 +160,8 @@ fn describe(
         shipped.len(),
         packages.len()
     );
-    let root = packages.values().find(|package| package.name == ROOT).context("the binary is not in its own list")?;
+    let root = packages.values().find(|package| package.name == subject.package());
+    let root = root.context("it is not in its own list")?;
     let mut components: Vec<Value> = packages
         .values()
         .filter(|package| package.id != root.id)
@@ -161,8 +182,10 @@ fn describe(
     }
     dependencies.sort_by_key(|dependency| dependency["ref"].as_str().map(str::to_owned));
     let mut root_component = component(root, None);
-    root_component["type"] = "application".into();
-    root_component["name"] = "exec-server".into();
+    if subject == Subject::Binary {
+        root_component["type"] = "application".into();
+        root_component["name"] = "exec-server".into();
+    }
     let mut document = json!({
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -261,12 +284,24 @@ mod tests {
         assert_eq!(checksums(lock), expected);
     }
 
+    #[test]
+    fn the_list_of_the_python_library_has_what_only_it_needs() {
+        let workspace = Workspace::find().expect("this test runs inside the workspace");
+        let text = document(&workspace, Subject::PythonLibrary, 7).expect("cargo answers");
+        let document: Value = serde_json::from_str(&text).expect("it is JSON");
+        assert_eq!(document["metadata"]["component"]["name"], "exec-server-python");
+        let components = document["components"].as_array().expect("a list");
+        let has = |name: &str| components.iter().any(|component| component["name"] == name);
+        assert!(has("pyo3") && has("exec-sdk") && has("rust-std"));
+        assert!(!has("glibc") && !has("clap"), "these are in the binary only");
+    }
+
     /// The fields that the schema of CycloneDX 1.6 demands, and the values that it allows for those we use.
     #[test]
     fn the_list_of_this_tree_has_what_its_schema_demands() {
         let workspace = Workspace::find().expect("this test runs inside the workspace");
-        let text = document(&workspace, 7).expect("cargo answers");
-        assert_eq!(text, document(&workspace, 7).expect("cargo answers"), "it is the same every time");
+        let text = document(&workspace, Subject::Binary, 7).expect("cargo answers");
+        assert_eq!(text, document(&workspace, Subject::Binary, 7).expect("cargo answers"), "it is the same every time");
         let document: Value = serde_json::from_str(&text).expect("it is JSON");
         assert_eq!((&document["bomFormat"], &document["specVersion"]), (&json!("CycloneDX"), &json!("1.6")));
         let serial = document["serialNumber"].as_str().expect("it has one");

@@ -123,8 +123,8 @@ fn refused(refusal: &Refusal, stage: &Stage, binary: &FarBinary) -> String {
                 _ => "another system",
             };
             format!(
-                "that is {system}, and this exec-server is for {}: bring one that runs there with --binary FILE (or \
-                 EXEC_SERVER_BINARY), or put `exec-server` on its PATH",
+                "that is {system}, and this exec-server is for {}: bring one that runs there with --binary FILE \
+                 (`server_binary` in a program, or EXEC_SERVER_BINARY), or put `exec-server` on its PATH",
                 binary.system
             )
         }
@@ -163,7 +163,7 @@ fn advice(place: &Place, told: &Told, said: &str) -> Option<String> {
         }
         Stage::Starting if has("GLIBC_") => {
             "Its C library is older than the one this exec-server was built for: send a portable build with --binary \
-             FILE (`cargo xtask dist` makes one)"
+             FILE (`server_binary` in a program, or EXEC_SERVER_BINARY); `cargo xtask dist` makes one"
                 .to_owned()
         }
         Stage::Starting if code == Some(126) => {

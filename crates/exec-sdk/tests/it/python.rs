@@ -36,6 +36,25 @@ fn over_ssh_nothing_is_lost_when_ssh_and_the_server_there_are_killed() {
     assert_eq!(run_while_killing(program, &far), ["ssh", "server", "ssh", "ssh", "server", "all"]);
 }
 
+/// The engines are stand-ins of their names, which run the command in a home of its own. No real one is here.
+#[test]
+fn a_container_gets_the_binary_of_the_package_too() {
+    let package = Package::lay_out();
+    package.add_binary();
+    let far = Far::empty();
+    let run = format!("exec /usr/bin/env -i HOME={} PATH=/usr/bin:/bin \"$@\"", far.home().display());
+    far.add_program("client", "docker", &format!("shift 3; {run}"));
+    far.add_program("client", "podman", &format!("shift 3; {run}"));
+    far.add_program("client", "kubectl", &format!("shift 4; {run}"));
+    let script = "import exec_server\n\
+                  for url in ('docker://web', 'podman://web', 'kubectl://web'):\n  \
+                    with exec_server.connect(url) as env: print(env.run('echo $HOME').stdout, end='')";
+    let ran = package.program(&far).args(["-c", script]).output().expect("Python can be started");
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert_eq!(said, format!("{}\n", far.home().display()).repeat(3), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(far.cached_binary().exists(), "another binary was sent");
+}
+
 #[test]
 fn without_a_binary_to_send_people_are_told_how_to_name_one() {
     let package = Package::lay_out();

@@ -189,7 +189,7 @@ fn unpack_image(archive: &Path, root: &Path) -> Result<Value> {
     Ok(config)
 }
 
-fn find(folder: &Path, ending: &str) -> Result<PathBuf> {
+pub(super) fn find(folder: &Path, ending: &str) -> Result<PathBuf> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
     let mut found = entries.flatten().map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(ending));
     found.next().with_context(|| format!("there is no {ending} in {}", folder.display()))

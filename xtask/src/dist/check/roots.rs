@@ -8,24 +8,33 @@ use anyhow::{Context, Result, ensure};
 use super::{Checked, in_root};
 use crate::dist::run_quietly;
 
-/// A system: its name, the version of its C library, and where it comes from. Those of 2016 and 2021, older than any that is
-/// still served elsewhere; the newest is the machine that builds.
+/// Those of 2016 and 2021, older than any that is still served elsewhere; the newest is the machine that builds.
 const SYSTEMS: [System; 2] = [
     System {
+        name: "xenial",
         suite: "xenial",
         glibc: "2.23",
         mirror: "http://archive.ubuntu.com/ubuntu",
         // Debian does not have Ubuntu's keys. The root is only ever run in namespaces of its own.
         arguments: &["--no-check-gpg"],
     },
-    System { suite: "bullseye", glibc: "2.31", mirror: "http://deb.debian.org/debian", arguments: &[] },
+    System {
+        name: "bullseye",
+        suite: "bullseye",
+        glibc: "2.31",
+        mirror: "http://deb.debian.org/debian",
+        arguments: &[],
+    },
 ];
 
-struct System {
-    suite: &'static str,
-    glibc: &'static str,
-    mirror: &'static str,
-    arguments: &'static [&'static str],
+/// A system, the version of its C library, and where it comes from.
+pub(super) struct System {
+    /// The folder in which it is kept: the same release with other packages is another system.
+    pub(super) name: &'static str,
+    pub(super) suite: &'static str,
+    pub(super) glibc: &'static str,
+    pub(super) mirror: &'static str,
+    pub(super) arguments: &'static [&'static str],
 }
 
 /// Runs, is killed, comes back, and has lost nothing.
@@ -58,17 +67,15 @@ echo used
 
 pub(super) fn packages_run_on_old_systems(checked: &Checked<'_>) -> Result<()> {
     for system in &SYSTEMS {
-        let root = fresh_root(checked, system)?;
+        let root = fresh_root(&checked.folder, system)?;
         let tried = try_system(checked, system, &root);
         std::fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
-        tried.with_context(|| format!("on {}", system.suite))?;
+        tried.with_context(|| format!("on {}", system.name))?;
     }
     Ok(())
 }
 
 fn try_system(checked: &Checked<'_>, system: &System, root: &Path) -> Result<()> {
-    let version = in_root(root, 0, "ldd --version | head -n 1")?;
-    ensure!(version.contains(system.glibc), "this is not glibc {}: {version}", system.glibc);
     let release = checked.release;
     let shipped = root.join("shipped");
     std::fs::create_dir(&shipped).with_context(|| format!("cannot create {}", shipped.display()))?;
@@ -90,7 +97,7 @@ fn try_system(checked: &Checked<'_>, system: &System, root: &Path) -> Result<()>
     let said = in_root(root, 0, USE).context("with the Debian package, as root")?;
     println!(
         "{:<9} glibc {}: {}",
-        system.suite,
+        system.name,
         system.glibc,
         said.lines().find(|line| line.contains("Linux ")).unwrap_or("")
     );
@@ -108,16 +115,16 @@ fn try_system(checked: &Checked<'_>, system: &System, root: &Path) -> Result<()>
 }
 
 /// A copy of the system, which is made by debootstrap the first time.
-fn fresh_root(checked: &Checked<'_>, system: &System) -> Result<PathBuf> {
-    let roots = checked.folder.join("roots");
+pub(super) fn fresh_root(folder: &Path, system: &System) -> Result<PathBuf> {
+    let roots = folder.join("roots");
     std::fs::create_dir_all(&roots).with_context(|| format!("cannot create {}", roots.display()))?;
-    let kept = roots.join(system.suite);
+    let kept = roots.join(system.name);
     if !kept.exists() {
-        let making = roots.join(format!("{}.part", system.suite));
+        let making = roots.join(format!("{}.part", system.name));
         if making.exists() {
             std::fs::remove_dir_all(&making).with_context(|| format!("cannot remove {}", making.display()))?;
         }
-        println!("making a root of {}, some minutes", system.suite);
+        println!("making the root {}, some minutes", system.name);
         let mut debootstrap = Command::new("debootstrap");
         debootstrap
             .args(["--variant=minbase"])
@@ -128,10 +135,12 @@ fn fresh_root(checked: &Checked<'_>, system: &System) -> Result<PathBuf> {
         run_quietly(&mut debootstrap)?;
         std::fs::rename(&making, &kept).with_context(|| format!("cannot rename {}", making.display()))?;
     }
-    let copy = roots.join(format!("{}.copy", system.suite));
+    let copy = roots.join(format!("{}.copy", system.name));
     if copy.exists() {
         std::fs::remove_dir_all(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
     }
     run_quietly(Command::new("cp").args(["-a", "--reflink=auto"]).args([&kept, &copy]))?;
+    let version = in_root(&copy, 0, "ldd --version | head -n 1")?;
+    ensure!(version.contains(system.glibc), "this is not glibc {}: {version}", system.glibc);
     Ok(copy)
 }
