@@ -1,11 +1,10 @@
 //! `dist`: everything that is shipped, in `target/dist`: the portable binary, an archive with completions and manual pages, a
-//! Debian package, a container image, a Python wheel, the list of what is inside, `install.sh`, and the digests of all.
+//! Debian package, a container image, a Python wheel, an npm package, the list of what is inside, `install.sh`, and the digests of all.
 //!
 //! The same commit gives the same bytes, in whatever folder it is built, on the same version of Debian and Rust. Nothing is
 //! signed or uploaded. `dist --check` builds twice, installs everything in roots without a compiler, and runs it there.
 //!
-//! A package in another format (an npm package that carries the binary) is one more entry of [`PRODUCTS`]: it is given the
-//! [`Release`] and returns its file.
+//! A package in another format is one more entry of [`PRODUCTS`]: it is given the [`Release`] and returns its file.
 
 mod archive;
 mod binary;
@@ -25,8 +24,8 @@ use sha2::{Digest as _, Sha256};
 use self::archive::FileTree;
 use self::documents::Documents;
 use self::sbom::Subject;
-use crate::wheel;
-use crate::workspace::{Workspace, last_output_line};
+use crate::workspace::{Workspace, cargo_program, last_output_line, run_visible};
+use crate::{npm, wheel};
 
 const SUMS: &str = "SHA256SUMS";
 
@@ -43,6 +42,8 @@ pub(crate) struct Release {
     pub(crate) sbom: String,
     /// The same for the library that is only in the Python package.
     pub(crate) python_sbom: String,
+    /// And for that of the npm package.
+    pub(crate) node_sbom: String,
     /// The root of the sources.
     pub(crate) root: PathBuf,
     /// Where cargo builds.
@@ -55,7 +56,7 @@ pub(crate) struct Release {
 type Product = fn(&Release) -> Result<(String, Vec<u8>)>;
 
 const PRODUCTS: &[Product] =
-    &[program, tarball, bill_of_materials, debian::package, image::image, installer::script, python_wheel];
+    &[program, tarball, bill_of_materials, debian::package, image::image, installer::script, python_wheel, npm_package];
 
 /// Builds all of it; with `check`, tries all of it as well.
 pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<()> {
@@ -86,6 +87,7 @@ fn build(workspace: &Workspace) -> Result<Release> {
         documents: Documents::from_binary(&binary_path)?,
         sbom: sbom::document(workspace, Subject::Binary, epoch)?,
         python_sbom: sbom::document(workspace, Subject::PythonLibrary, epoch)?,
+        node_sbom: sbom::document(workspace, Subject::NodeLibrary, epoch)?,
         binary,
         binary_path,
         root: workspace.root.clone(),
@@ -176,6 +178,22 @@ fn python_wheel(release: &Release) -> Result<(String, Vec<u8>)> {
     })?;
     let name = wheel.file_name().and_then(|name| name.to_str()).context("a wheel has a name")?.to_owned();
     let content = std::fs::read(&wheel).with_context(|| format!("cannot read {}", wheel.display()))?;
+    Ok((name, content))
+}
+
+/// The package for Node, made of the same parts.
+fn npm_package(release: &Release) -> Result<(String, Vec<u8>)> {
+    let builds = release.target.join("portable");
+    let mut cargo = Command::new(cargo_program());
+    cargo.args(["build", "--release", "--locked", "-p", "exec-server-node", "--target", binary::TARGET]);
+    cargo.arg("--target-dir").arg(&builds).current_dir(&release.root);
+    binary::make_reproducible(&mut cargo, &release.root, &builds, &[])?;
+    run_visible(&mut cargo)?;
+    let library = builds.join(binary::TARGET).join("release").join(npm::LIBRARY);
+    let lists = [("exec-server.cdx.json", &release.sbom[..]), ("exec-server-node.cdx.json", &release.node_sbom)];
+    let package = npm::build(&release.root, &release.target, &library, &release.binary_path, &lists)?;
+    let name = package.file_name().and_then(|name| name.to_str()).context("a package has a name")?.to_owned();
+    let content = std::fs::read(&package).with_context(|| format!("cannot read {}", package.display()))?;
     Ok((name, content))
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn run(workspace: &Workspace, binary: Option<PathBuf>, debug: bool) -
             built.join("exec-server")
         }
     };
-    let package = build(&workspace.root, &workspace.target, &built.join(LIBRARY), &binary)?;
+    let package = build(&workspace.root, &workspace.target, &built.join(LIBRARY), &binary, &[])?;
     println!("npm package: {}", package.display());
     Ok(())
 }
@@ -33,8 +33,15 @@ pub(crate) fn run(workspace: &Workspace, binary: Option<PathBuf>, debug: bool) -
 /// What cargo calls the library.
 pub(crate) const LIBRARY: &str = "libexec_server_node.so";
 
-/// Packs the package around a library and a binary, and returns where it is, in `target/dist`.
-pub(crate) fn build(root: &Path, target: &Path, library: &Path, binary: &Path) -> Result<PathBuf> {
+/// Packs the package around a library and a binary, with these lists of what is in them, and returns where it is, in
+/// `target/dist`.
+pub(crate) fn build(
+    root: &Path,
+    target: &Path,
+    library: &Path,
+    binary: &Path,
+    lists: &[(&str, &str)],
+) -> Result<PathBuf> {
     let sources = root.join("sdk/typescript");
     let out = target.join("dist");
     let package = out.join("npm");
@@ -42,7 +49,7 @@ pub(crate) fn build(root: &Path, target: &Path, library: &Path, binary: &Path) -
         // Nothing of an earlier build may get in.
         fs::remove_dir_all(&package).with_context(|| format!("cannot remove {package:?}"))?;
     }
-    for folder in ["native", "bin"] {
+    for folder in ["native", "bin", "sbom"] {
         fs::create_dir_all(package.join(folder)).with_context(|| format!("cannot create {package:?}"))?;
     }
     for name in ["package.json", "README.md"] {
@@ -51,19 +58,20 @@ pub(crate) fn build(root: &Path, target: &Path, library: &Path, binary: &Path) -
     copy(&root.join("LICENSE"), &package.join("LICENSE"), 0o644)?;
     copy(library, &package.join("native/exec_server.node"), 0o644)?;
     copy(binary, &package.join("bin/exec-server"), 0o755)?;
-    let compiler = compiler(&sources, target)?;
-    run_visible(
-        Command::new(compiler.join(".bin/tsc"))
-            .args(["--typeRoots"])
-            .arg(compiler.join("@types"))
-            .args(["-p"])
-            .arg(&sources)
-            .arg("--outDir")
-            .arg(package.join("dist")),
-    )?;
+    for (name, list) in lists {
+        fs::write(package.join("sbom").join(name), list).with_context(|| format!("cannot write {name}"))?;
+    }
+    compile(&sources, target, &package.join("dist"))?;
     let mut pack = Command::new("npm");
     pack.args(["pack", "--silent", "--pack-destination"]).arg(&out).current_dir(&package);
     Ok(out.join(last_output_line(&mut pack)?))
+}
+
+fn compile(sources: &Path, target: &Path, out: &Path) -> Result<()> {
+    let modules = node_modules(sources, target)?;
+    let mut compiler = Command::new(modules.join(".bin/tsc"));
+    compiler.arg("--project").arg(sources).arg("--outDir").arg(out).arg("--typeRoots").arg(modules.join("@types"));
+    run_visible(&mut compiler)
 }
 
 fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
@@ -73,7 +81,7 @@ fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
 }
 
 /// The `node_modules` with what the manifest names for building, in the target directory.
-fn compiler(sources: &Path, target: &Path) -> Result<PathBuf> {
+fn node_modules(sources: &Path, target: &Path) -> Result<PathBuf> {
     let directory = target.join("sdk/npm-build");
     let (manifest, copied) = (sources.join("package.json"), directory.join("package.json"));
     let wanted = fs::read(&manifest).with_context(|| format!("cannot read {manifest:?}"))?;

@@ -116,6 +116,6 @@ fn command_line(command: &Command) -> String {
 }
 
 /// The cargo that runs us, so that a `+toolchain` reaches every step.
-fn cargo_program() -> OsString {
+pub(crate) fn cargo_program() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }

@@ -22,6 +22,8 @@ pub(crate) enum Subject {
     Binary,
     /// The library in the Python package, which uses that of the machine.
     PythonLibrary,
+    /// The library in the npm package, likewise.
+    NodeLibrary,
 }
 
 impl Subject {
@@ -29,6 +31,7 @@ impl Subject {
         match self {
             Self::Binary => "exec-server-cli",
             Self::PythonLibrary => "exec-server-python",
+            Self::NodeLibrary => "exec-server-node",
         }
     }
 }
@@ -127,7 +130,7 @@ fn linked(subject: Subject) -> Result<Vec<Linked>> {
         version: rust,
         licence: "MIT OR Apache-2.0",
     };
-    if subject == Subject::PythonLibrary {
+    if subject != Subject::Binary {
         return Ok(vec![rust]);
     }
     // On other systems than Debian nobody answers this; the part is named all the same.
