@@ -1,6 +1,6 @@
 //! `bench`: measurements. Nothing fails here; numbers that are promised in GUARANTEES.md have tests.
 //!
-//! `local` runs the benchmark of the embedded library, `files` one of large files, `forward` one of forwarded ports, `views` one of views, screens and observers.
+//! `local` runs the benchmark of the embedded library, `files` one of large files, `forward` one of forwarded ports, `sdks` one of other languages, `views` one of views, screens and observers.
 //! `wire` compares our server with others by xbench, a separate program that speaks the protocol and shares no code with ours.
 
 use std::ffi::OsString;
@@ -10,8 +10,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 
-use crate::setup;
 use crate::workspace::{Workspace, last_output_line, run_visible};
+use crate::{npm, setup};
 
 #[derive(Subcommand)]
 pub(crate) enum Benchmark {
@@ -25,6 +25,8 @@ pub(crate) enum Benchmark {
     Files,
     /// A forwarded port beside a bare socket, and the echo of a process beside a forwarded flood
     Forward,
+    /// The output of a process in Python and Node beside the Rust client
+    Sdks,
     /// Views of a long log beside `rg`, the screen of a long recording beside the bare engine, and observers of a flood
     Views {
         /// Only these: grep, screens, observers
@@ -46,6 +48,7 @@ pub(crate) fn run(workspace: &Workspace, benchmark: Benchmark) -> Result<()> {
         Benchmark::Local { arguments } => local(workspace, &arguments),
         Benchmark::Files => files(workspace),
         Benchmark::Forward => forward(workspace),
+        Benchmark::Sdks => sdks(workspace),
         Benchmark::Views { only } => views(workspace, &only),
         Benchmark::Wire { work, reps } => wire(workspace, work.as_deref(), reps),
     }
@@ -65,6 +68,29 @@ fn files(workspace: &Workspace) -> Result<()> {
 fn forward(workspace: &Workspace) -> Result<()> {
     run_visible(&mut workspace.cargo(&["build", "--release", "-p", "exec-server-cli"]))?;
     run_visible(&mut workspace.cargo(&["bench", "-p", "exec-testkit", "--bench", "forward"]))
+}
+
+fn sdks(workspace: &Workspace) -> Result<()> {
+    let mut build = workspace.cargo(&["build", "--release", "-p", "exec-server-cli"]);
+    run_visible(build.args(["-p", "exec-server-node", "-p", "exec-server-python"]))?;
+    let built = workspace.target.join("release");
+    let folder = workspace.target.join("bench-sdks");
+    let [python, node] = ["python", "node"].map(|language| folder.join(language));
+    for folder in [python.join("exec_server"), node.join("node_modules")] {
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder:?}"))?;
+    }
+    let mut copy = Command::new("cp");
+    copy.arg("-rT").arg(workspace.root.join("sdk/python/exec_server")).arg(python.join("exec_server"));
+    run_visible(&mut copy)?;
+    let native = python.join("exec_server/_native.abi3.so");
+    std::fs::copy(built.join("libexec_server_python.so"), &native)
+        .with_context(|| format!("cannot write {native:?}"))?;
+    npm::build(&workspace.root, &workspace.target, &built.join(npm::LIBRARY), &built.join("exec-server"), &[])?;
+    let mut link = Command::new("ln");
+    link.arg("-sfnT").arg(workspace.target.join("dist/npm")).arg(node.join("node_modules/exec-server"));
+    run_visible(&mut link)?;
+    let mut bench = workspace.cargo(&["bench", "-p", "exec-sdk", "--bench", "throughput"]);
+    run_visible(bench.env("EXEC_SDK_PYTHON", python).env("EXEC_SDK_NODE", node))
 }
 
 fn views(workspace: &Workspace, only: &[String]) -> Result<()> {
