@@ -118,6 +118,16 @@ impl Running {
     }
 }
 
+/// A server that a test has left running, or one that a failed test did not come to end.
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
 /// Whether a process runs. A zombie does not.
 pub(crate) fn is_running(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
