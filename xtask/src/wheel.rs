@@ -16,8 +16,7 @@ use crate::workspace::{Workspace, run_visible};
 /// Known to build this package.
 const MATURIN: &str = "maturin==1.16.0";
 
-/// `cargo xtask wheel`: with this binary, or with that of the release profile, which is built if it is not there. It is put into
-/// `target/dist`.
+/// `cargo xtask wheel`: with this binary, or with that of the release profile, which is built if it is not there.
 pub(crate) fn run(workspace: &Workspace, binary: Option<PathBuf>, debug: bool, check: bool) -> Result<()> {
     let binary = match binary {
         Some(binary) => binary,
@@ -30,13 +29,12 @@ pub(crate) fn run(workspace: &Workspace, binary: Option<PathBuf>, debug: bool, c
         maturin.args(if debug { &[][..] } else { &["--release"] });
         Ok(())
     })?;
-    let kept = workspace.target.join("dist").join(built.file_name().context("a wheel has a name")?);
-    fs::copy(&built, &kept).with_context(|| format!("cannot write {kept:?}"))?;
-    println!("wheel: {}", kept.display());
-    if check { try_wheel(workspace, &kept) } else { Ok(()) }
+    println!("wheel: {}", built.display());
+    if check { try_wheel(workspace, &built) } else { Ok(()) }
 }
 
-/// Builds the wheel around a binary, with arguments and variables of maturin that `configure` adds, and returns where it is.
+/// Builds the wheel around a binary, with arguments and variables of maturin that `configure` adds, and returns where it is, in
+/// `target/wheel`.
 pub(crate) fn build(
     root: &Path,
     target: &Path,
@@ -45,7 +43,7 @@ pub(crate) fn build(
 ) -> Result<PathBuf> {
     let package = root.join("sdk/python");
     let python = maturin(target)?;
-    let wheels = target.join("dist/wheel");
+    let wheels = target.join("wheel");
     if wheels.exists() {
         // Only what is built now is there afterwards, so that it need not be guessed which it is.
         fs::remove_dir_all(&wheels).with_context(|| format!("cannot remove {wheels:?}"))?;

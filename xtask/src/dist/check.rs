@@ -84,7 +84,7 @@ fn prepare(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 fn the_wheel_is_the_whole_set_up(checked: &Checked<'_>) -> Result<()> {
-    let wheel = packages::find(&checked.release.directory.join("wheel"), ".whl")?;
+    let wheel = packages::find(&checked.release.target.join("wheel"), ".whl")?;
     wheel::wheel_is_the_whole_set_up(&checked.folder, &checked.workspace.root, &wheel)
 }
 
