@@ -86,6 +86,9 @@ enum Subcommand {
         /// Without optimisation, to try how it installs
         #[arg(long)]
         debug: bool,
+        /// Also install and use it in roots without a compiler, as `dist --check` does; needs a portable binary
+        #[arg(long)]
+        check: bool,
     },
     /// Build the Python package with the server's binary in it
     Wheel {
@@ -124,7 +127,7 @@ fn run(subcommand: Subcommand, workspace: &Workspace) -> anyhow::Result<()> {
         Subcommand::Examples => examples::run(workspace),
         Subcommand::Audit => audit::run(workspace),
         Subcommand::Dist { check } => dist::run(workspace, check),
-        Subcommand::Npm { binary, debug } => npm::run(workspace, binary, debug),
+        Subcommand::Npm { binary, debug, check } => npm::run(workspace, binary, debug, check),
         Subcommand::Wheel { binary, debug, check } => wheel::run(workspace, binary, debug, check),
     }
 }

@@ -10,11 +10,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::dist::check::try_npm_package;
 use crate::workspace::{Workspace, last_output_line, run_visible};
 
 /// `cargo xtask npm`: with this binary, or with that of the release profile, which is built if it is not there. It is put into
 /// `target/dist`.
-pub(crate) fn run(workspace: &Workspace, binary: Option<PathBuf>, debug: bool) -> Result<()> {
+pub(crate) fn run(workspace: &Workspace, binary: Option<PathBuf>, debug: bool, check: bool) -> Result<()> {
     let profile: &[&str] = if debug { &[] } else { &["--release"] };
     let built = workspace.target.join(if debug { "debug" } else { "release" });
     run_visible(workspace.cargo(&["build", "--locked", "-p", "exec-server-node"]).args(profile))?;
@@ -27,7 +28,7 @@ pub(crate) fn run(workspace: &Workspace, binary: Option<PathBuf>, debug: bool) -
     };
     let package = build(&workspace.root, &workspace.target, &built.join(LIBRARY), &binary, &[])?;
     println!("npm package: {}", package.display());
-    Ok(())
+    if check { try_npm_package(workspace, &package) } else { Ok(()) }
 }
 
 /// What cargo calls the library.

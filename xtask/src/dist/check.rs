@@ -4,6 +4,7 @@
 //! `target/check`; every use works on a copy. Needs root, for chroot and mounts, and the network, for the roots and for the
 //! judges (lintian, kubernetes-validate).
 
+mod npm;
 mod packages;
 mod roots;
 mod wheel;
@@ -38,6 +39,7 @@ const STEPS: &[(&str, Step)] = &[
     ("image", packages::image_runs),
     ("roots", roots::packages_run_on_old_systems),
     ("wheel", the_wheel_is_the_whole_set_up),
+    ("npm", the_npm_package_is_the_whole_set_up),
     ("reproducible", is_reproducible),
 ];
 
@@ -74,6 +76,12 @@ pub(crate) fn try_wheel(workspace: &Workspace, wheel: &Path) -> Result<()> {
     wheel::wheel_is_the_whole_set_up(&folder, &workspace.root, wheel)
 }
 
+/// The same for an npm package.
+pub(crate) fn try_npm_package(workspace: &Workspace, package: &Path) -> Result<()> {
+    let folder = prepare(workspace)?;
+    npm::package_is_the_whole_set_up(&folder, package)
+}
+
 /// The folder for what the checks make, on a machine that can make roots.
 fn prepare(workspace: &Workspace) -> Result<PathBuf> {
     ensure!(last_output_line(Command::new("id").arg("-u"))? == "0", "this check needs root, for chroot and mounts");
@@ -86,6 +94,12 @@ fn prepare(workspace: &Workspace) -> Result<PathBuf> {
 fn the_wheel_is_the_whole_set_up(checked: &Checked<'_>) -> Result<()> {
     let wheel = packages::find(&checked.release.target.join("wheel"), ".whl")?;
     wheel::wheel_is_the_whole_set_up(&checked.folder, &checked.workspace.root, &wheel)
+}
+
+fn the_npm_package_is_the_whole_set_up(checked: &Checked<'_>) -> Result<()> {
+    let release = checked.release;
+    let name = format!("exec-server-{}.tgz", release.version);
+    npm::package_is_the_whole_set_up(&checked.folder, &release.directory.join(name))
 }
 
 fn is_small(checked: &Checked<'_>) -> Result<()> {

@@ -14,26 +14,18 @@ const SYSTEMS: [System; 2] = [
         name: "xenial",
         suite: "xenial",
         glibc: "2.23",
-        mirror: "http://archive.ubuntu.com/ubuntu",
         // Debian does not have Ubuntu's keys. The root is only ever run in namespaces of its own.
         arguments: &["--no-check-gpg"],
     },
-    System {
-        name: "bullseye",
-        suite: "bullseye",
-        glibc: "2.31",
-        mirror: "http://deb.debian.org/debian",
-        arguments: &[],
-    },
+    System { name: "bullseye", suite: "bullseye", glibc: "2.31", arguments: &[] },
 ];
 
-/// A system, the version of its C library, and where it comes from.
+/// A system and the version of its C library. debootstrap knows where it comes from.
 pub(super) struct System {
     /// The folder in which it is kept: the same release with other packages is another system.
     pub(super) name: &'static str,
     pub(super) suite: &'static str,
     pub(super) glibc: &'static str,
-    pub(super) mirror: &'static str,
     pub(super) arguments: &'static [&'static str],
 }
 
@@ -126,12 +118,7 @@ pub(super) fn fresh_root(folder: &Path, system: &System) -> Result<PathBuf> {
         }
         println!("making the root {}, some minutes", system.name);
         let mut debootstrap = Command::new("debootstrap");
-        debootstrap
-            .args(["--variant=minbase"])
-            .args(system.arguments)
-            .arg(system.suite)
-            .arg(&making)
-            .arg(system.mirror);
+        debootstrap.args(["--variant=minbase"]).args(system.arguments).arg(system.suite).arg(&making);
         run_quietly(&mut debootstrap)?;
         std::fs::rename(&making, &kept).with_context(|| format!("cannot rename {}", making.display()))?;
     }

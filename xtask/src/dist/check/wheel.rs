@@ -15,21 +15,15 @@ const NEAR: System = System {
     name: "bookworm-python",
     suite: "bookworm",
     glibc: "2.36",
-    mirror: "http://deb.debian.org/debian",
     arguments: &["--include=python3,python3-venv,openssh-client"],
 };
 
 /// An older system with an sshd, and neither Python nor exec-server.
-const FAR: System = System {
-    name: "bullseye-sshd",
-    suite: "bullseye",
-    glibc: "2.31",
-    mirror: "http://deb.debian.org/debian",
-    arguments: &["--include=openssh-server"],
-};
+pub(super) const FAR: System =
+    System { name: "bullseye-sshd", suite: "bullseye", glibc: "2.31", arguments: &["--include=openssh-server"] };
 
 /// The second system, in the folder /far of the first: keys, and an sshd.
-const PREPARE: &str = r#"
+pub(super) const PREPARE: &str = r#"
 for absent in cc gcc clang rustc cargo exec-server; do if command -v $absent; then exit 1; fi; done
 for absent in cc gcc rustc cargo exec-server python3; do if chroot /far sh -c "command -v $absent"; then exit 1; fi; done
 mount -t proc proc /far/proc
