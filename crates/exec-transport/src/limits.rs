@@ -45,6 +45,10 @@ pub(crate) const IDLE_BUFFER_BYTES: usize = 4 << 10;
 /// The most one read asks for while the message it belongs to is not known to be larger.
 pub(crate) const READ_BYTES: usize = 64 << 10;
 
+/// The most memory that a message gets before its bytes arrive, if the one before it was as long. A block of a file or a chunk
+/// of a stream is then read at once, and not moved as its memory grows.
+pub(crate) const KNOWN_LENGTH_BYTES: usize = 512 << 10;
+
 /// From here on a received payload keeps the buffer it was read into instead of being copied out.
 pub(crate) const KEEP_BUFFER_BYTES: usize = 4 << 10;
 
