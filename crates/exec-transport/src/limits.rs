@@ -35,6 +35,9 @@ pub const WRITE_THROUGH_BYTES: usize = 64 << 10;
 /// on a slow link, seconds of it.
 pub(crate) const UNSENT_BYTES: u32 = 128 << 10;
 
+/// What the kernel may hold for us that we have not read yet, of a peer on this machine: as much as it holds of a unix socket.
+pub(crate) const UNREAD_BYTES: usize = 208 << 10;
+
 /// Payloads up to this size are copied next to their header and to each other; larger ones are
 /// handed to the kernel where they lie.
 pub(crate) const COPY_MAX_BYTES: usize = 16 << 10;
