@@ -156,7 +156,8 @@ impl Link {
         let permit = tokio::time::timeout(options.deadline, self.shared.call_permit()).await;
         let Ok(permit) = permit else { return failed(late()) };
         let id = self.shared.new_id();
-        let outgoing = OutgoingMessage::new(self.message(id, params), permit);
+        let (message, body) = self.message(id, params);
+        let outgoing = OutgoingMessage::new(message, permit).with_body(body);
         let outgoing = if method.behaviour().bulk { outgoing.bulk() } else { outgoing };
         let (reply, answer) = oneshot::channel();
         let call = PendingCall { method, retry: options.retry, outgoing, reply, sent_at: Instant::now(), resends: 0 };
@@ -172,15 +173,18 @@ impl Link {
         }
     }
 
-    /// The call as it is sent: as a binary frame if the method has one and the server accepts it, otherwise as JSON.
-    fn message<C: Call>(&self, id: i64, params: &C) -> Message {
+    /// The call as it is sent: as a binary frame if the method has one and the server accepts it, otherwise as JSON. A message may
+    /// go on with a payload.
+    fn message<C: Call>(&self, id: i64, params: &C) -> (Message, Bytes) {
         let mut out = Vec::new();
-        if self.shared.lock().binary && params.write_frame(&id.to_string(), &mut out) {
-            return Message::Binary(out.into());
+        if self.shared.lock().binary
+            && let Some(payload) = params.write_frame_header(&id.to_string(), &mut out)
+        {
+            return (Message::Binary(out.into()), payload);
         }
         let environment = self.environment.as_deref().filter(|_| C::METHOD.is_for_an_environment());
         envelope::write_request_for(&mut out, &RequestId::Number(id), C::METHOD.name(), params, environment);
-        Message::Text(out.into())
+        (Message::Text(out.into()), Bytes::new())
     }
 
     /// Waits for the answer; `None` at the deadline. Time without a connection does not count: the give-up time of the

@@ -153,6 +153,8 @@ struct ResponseDelivery {
     memory: Option<OwnedSemaphorePermit>,
     /// Whether it is a binary frame, not text.
     binary: bool,
+    /// What the message goes on with: a block or a chunk, which is not copied.
+    body: Bytes,
     /// The JSON values of the message.
     values: usize,
 }
@@ -192,7 +194,7 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
     let handling = Box::pin(call_handler(&connection, &head, params, &mut out));
     let handled = catch_panics(method, handling).await;
     let RequestHead { id, .. } = head;
-    let ResponseDelivery { then, memory, binary, values } = handled.unwrap_or_else(|error| {
+    let ResponseDelivery { then, memory, binary, body, values } = handled.unwrap_or_else(|error| {
         out.clear();
         envelope::write_error(&mut out, &id, &error, jsonrpc);
         ResponseDelivery::default()
@@ -206,8 +208,9 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
     }
     // What its handler did not reserve is reserved now: a client that does not read gets no further answers, of whatever
     // size they are.
+    let response_bytes = out.len() + body.len();
     let memory = match memory {
-        None if out.len() > UNCOUNTED_BYTES => connection.reserve_encoded(out.len()).await,
+        None if response_bytes > UNCOUNTED_BYTES => connection.reserve_encoded(response_bytes).await,
         memory => memory,
     };
     let out = Bytes::from(out);
@@ -216,9 +219,13 @@ pub(crate) async fn handle_request(connection: Arc<ConnectionShared>, request: R
     }
     let permits = Some((accepted, memory));
     // What follows a response must not overtake it, so such a response never queues with the bulk messages.
-    connection.send(match (binary, then.is_none() && out.len() > SMALL_MESSAGE_BYTES) {
-        (true, _) => WriterCommand::Bulk(Message::Binary(out), permits),
-        (false, true) => WriterCommand::Bulk(Message::Text(out), permits),
+    connection.send(match (binary, then.is_none() && response_bytes > SMALL_MESSAGE_BYTES) {
+        // What a forwarded terminal echoes must not wait for what another stream floods.
+        (true, _) if response_bytes <= UNCOUNTED_BYTES => {
+            WriterCommand::SmallFrame([out, body].concat().into(), permits)
+        }
+        (true, _) => WriterCommand::Bulk { message: Message::Binary(out), body, permits },
+        (false, true) => WriterCommand::Bulk { message: Message::Text(out), body, permits },
         (false, false) => WriterCommand::Message(out, permits),
     });
     // Only now: the output of a process must come after the response to its start.
@@ -382,23 +389,24 @@ impl HandlerCall<'_> {
         }
         let response = handled?;
         let values = envelope::write_response(out, &request.id, &response.result, request.jsonrpc);
-        Ok(ResponseDelivery { then: response.then, memory: response.memory, binary: false, values })
+        let Response { then, memory, .. } = response;
+        Ok(ResponseDelivery { then, memory, values, ..ResponseDelivery::default() })
     }
 
     /// A chunk of a stream as a binary frame.
     async fn read_binary_chunk(self) -> Result<ResponseDelivery, RpcError> {
         let Self { connection, request, params, out } = self;
         let (context, params) = decode_and_check(connection, request, params)?;
-        handlers::net::read_binary_chunk(context, params, &request.id, out).await?;
-        Ok(ResponseDelivery { then: None, memory: None, binary: true, values: 0 })
+        let body = handlers::net::read_binary_chunk(context, params, &request.id, out).await?;
+        Ok(ResponseDelivery { binary: true, body, ..ResponseDelivery::default() })
     }
 
-    /// A block of a file as a binary frame. The file is read right behind the header of the frame.
+    /// A block of a file as a binary frame.
     async fn read_binary_block(self) -> Result<ResponseDelivery, RpcError> {
         let Self { connection, request, params, out } = self;
         let (context, params) = decode_and_check(connection, request, params)?;
-        let memory = handlers::fs::content::read_binary_block(context, params, &request.id, out).await?;
-        Ok(ResponseDelivery { then: None, memory, binary: true, values: 0 })
+        let (body, memory) = handlers::fs::content::read_binary_block(context, params, &request.id, out).await?;
+        Ok(ResponseDelivery { memory, binary: true, body, ..ResponseDelivery::default() })
     }
 }
 

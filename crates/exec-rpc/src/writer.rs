@@ -44,9 +44,16 @@ use output_push::{Awaited, OutputPush, ReadyFollower, WhenFull};
 pub(crate) enum WriterCommand {
     /// Sends a response or a notification, and then releases its permits.
     Message(Bytes, Option<HeldPermits>),
+    /// The same for a response that is a small binary frame.
+    SmallFrame(Bytes, Option<HeldPermits>),
     /// Sends a large message, or one of many. Such messages alternate with the output of processes, so that the echo of
     /// a keystroke does not wait for a whole file.
-    Bulk(Message, Option<HeldPermits>),
+    Bulk {
+        message: Message,
+        /// What the message goes on with. It is not copied.
+        body: Bytes,
+        permits: Option<HeldPermits>,
+    },
     /// Signals that every message before this command was sent, except bulk messages.
     Barrier(oneshot::Sender<()>),
     /// Pushes the output of a process, beginning after this entry.
@@ -107,7 +114,7 @@ pub(crate) struct Writer {
     beginning_holds: HashMap<String, Option<Seq>>,
     ready_followers: FairQueue<ReadyFollower>,
     /// Bounded by the permits that its messages hold.
-    bulk: VecDeque<(Message, Option<HeldPermits>)>,
+    bulk: VecDeque<(Message, Bytes, Option<HeldPermits>)>,
     sent_bulk_last: bool,
     /// Pages to send before other tasks of this thread run again.
     pages_left_in_turn: usize,
@@ -246,7 +253,11 @@ impl Writer {
                 self.sender.feed(Message::Text(bytes)).await?;
                 drop(permits);
             }
-            WriterCommand::Bulk(message, permits) => self.bulk.push_back((message, permits)),
+            WriterCommand::SmallFrame(bytes, permits) => {
+                self.sender.feed(Message::Binary(bytes)).await?;
+                drop(permits);
+            }
+            WriterCommand::Bulk { message, body, permits } => self.bulk.push_back((message, body, permits)),
             // An error means that whoever waited has stopped already.
             WriterCommand::Barrier(reached) => drop(reached.send(())),
             WriterCommand::Follow { .. } | WriterCommand::FollowAfterFirstRead { .. } if !self.pushes_output => {}
@@ -488,8 +499,8 @@ impl Writer {
 
     /// Sends the next bulk message; `false` if there is none.
     async fn send_bulk(&mut self) -> Result<bool, SendError> {
-        let Some((message, permits)) = self.bulk.pop_front() else { return Ok(false) };
-        self.sender.feed(message).await?;
+        let Some((message, body, permits)) = self.bulk.pop_front() else { return Ok(false) };
+        self.sender.feed_with_body(message, body).await?;
         drop(permits);
         Ok(true)
     }

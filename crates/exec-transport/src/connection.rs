@@ -5,6 +5,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+
 use crate::memory::{MemoryReceiver, MemorySender};
 use crate::message::{CloseReason, Message, Received};
 use crate::peer::Peer;
@@ -63,9 +65,14 @@ impl Sender {
     ///
     /// Text must be UTF-8 and, on line transports, free of line ends.
     pub async fn feed(&mut self, message: Message) -> Result<(), SendError> {
+        self.feed_with_body(message, Bytes::new()).await
+    }
+
+    /// The same for a message that goes on with `body`. A long body is handed to the kernel where it lies.
+    pub async fn feed_with_body(&mut self, message: Message, body: Bytes) -> Result<(), SendError> {
         match &mut self.0 {
-            SenderKind::Stream(sender) => sender.feed(message).await,
-            SenderKind::Memory(sender) => sender.feed(message).await,
+            SenderKind::Stream(sender) => sender.feed_with_body(message, body).await,
+            SenderKind::Memory(sender) => sender.feed(message.followed_by(&body)).await,
         }
     }
 

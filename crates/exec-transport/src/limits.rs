@@ -35,6 +35,9 @@ pub const WRITE_THROUGH_BYTES: usize = 64 << 10;
 /// on a slow link, seconds of it.
 pub(crate) const UNSENT_BYTES: u32 = 128 << 10;
 
+/// What the kernel may hold for us that we have not read yet, of a peer on this machine: as much as it holds of a unix socket.
+pub(crate) const UNREAD_BYTES: usize = 208 << 10;
+
 /// Payloads up to this size are copied next to their header and to each other; larger ones are
 /// handed to the kernel where they lie.
 pub(crate) const COPY_MAX_BYTES: usize = 16 << 10;
@@ -44,6 +47,10 @@ pub(crate) const IDLE_BUFFER_BYTES: usize = 4 << 10;
 
 /// The most one read asks for while the message it belongs to is not known to be larger.
 pub(crate) const READ_BYTES: usize = 64 << 10;
+
+/// The most memory that a message gets before its bytes arrive, if the one before it was as long. A block of a file or a chunk
+/// of a stream is then read at once, and not moved as its memory grows.
+pub(crate) const KNOWN_LENGTH_BYTES: usize = 512 << 10;
 
 /// From here on a received payload keeps the buffer it was read into instead of being copied out.
 pub(crate) const KEEP_BUFFER_BYTES: usize = 4 << 10;

@@ -24,6 +24,15 @@ impl Message {
         }
     }
 
+    /// The message with more bytes at its end.
+    pub(crate) fn followed_by(self, more: &[u8]) -> Self {
+        let join = |bytes: Bytes| if more.is_empty() { bytes } else { [&bytes, more].concat().into() };
+        match self {
+            Self::Text(bytes) => Self::Text(join(bytes)),
+            Self::Binary(bytes) => Self::Binary(join(bytes)),
+        }
+    }
+
     /// The payload, whichever kind it was.
     pub fn into_bytes(self) -> Bytes {
         match self {

@@ -29,7 +29,7 @@ use tokio::net::TcpStream;
 
 use crate::connect::program::Child;
 use crate::connection::Connection;
-use crate::limits::{Limits, UNSENT_BYTES};
+use crate::limits::{Limits, UNREAD_BYTES, UNSENT_BYTES};
 use crate::lines::LineDecoder;
 use crate::listen::ConnectionPermit;
 use crate::peer::Peer;
@@ -57,7 +57,13 @@ pub(crate) enum HeldResource {
 /// Bytes leave at once, and the kernel takes no more of them than it can send soon.
 pub(crate) fn set_low_latency(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES)
+    let socket = socket2::SockRef::from(stream);
+    // Within a machine, whatever is sent is received at once, and lies there until it is read: otherwise megabytes of a flood would
+    // stand before an echo. Between machines the kernel must hold what is under way, and finds out for itself how much that is.
+    if stream.peer_addr()?.ip().to_canonical().is_loopback() {
+        socket.set_recv_buffer_size(UNREAD_BYTES)?;
+    }
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES)
 }
 
 /// Makes a connection of a byte stream, some of which may have been read already.

@@ -27,6 +27,9 @@ pub(crate) const HEADER_MAX_BYTES: usize = 14;
 /// The longest payload of a control frame.
 pub(crate) const CONTROL_MAX_BYTES: usize = 125;
 
+/// A multiple of the length of a mask, and small enough for the fastest cache.
+const MASKED_AT_ONCE_BYTES: usize = 8 << 10;
+
 /// Frame types that RFC 6455 defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -60,18 +63,32 @@ pub(crate) enum Role {
 impl Role {
     /// Appends a whole frame, masked if we are the client.
     pub(crate) fn append_frame(&mut self, out: &mut BytesMut, fin: bool, opcode: Opcode, payload: &[u8]) {
-        out.reserve(HEADER_MAX_BYTES + payload.len());
+        self.append_frame_of_two(out, fin, opcode, payload, &[]);
+    }
+
+    /// The same with a payload in two parts.
+    pub(crate) fn append_frame_of_two(
+        &mut self,
+        out: &mut BytesMut,
+        fin: bool,
+        opcode: Opcode,
+        head: &[u8],
+        body: &[u8],
+    ) {
+        let payload_bytes = head.len() + body.len();
+        out.reserve(HEADER_MAX_BYTES + payload_bytes);
         match self {
             Self::Server => {
-                put_header(out, fin, opcode, payload.len(), None);
-                out.put_slice(payload);
+                put_header(out, fin, opcode, payload_bytes, None);
+                out.put_slice(head);
+                out.put_slice(body);
             }
             Self::Client(masks) => {
-                let mask = masks.next();
-                put_header(out, fin, opcode, payload.len(), Some(mask));
-                let start = out.len();
-                out.put_slice(payload);
-                apply_mask(&mut out[start..], mask);
+                let mut mask = masks.next();
+                put_header(out, fin, opcode, payload_bytes, Some(mask));
+                put_masked(out, head, mask);
+                mask.rotate_left(head.len() % 4);
+                put_masked(out, body, mask);
             }
         }
     }
@@ -109,6 +126,15 @@ pub(crate) fn put_header(out: &mut BytesMut, fin: bool, opcode: Opcode, payload_
     }
     if let Some(mask) = mask {
         out.put_slice(&mask);
+    }
+}
+
+/// Appends bytes piece by piece, so that each is masked while the cache still has it from being copied.
+fn put_masked(out: &mut BytesMut, bytes: &[u8], mask: [u8; 4]) {
+    for piece in bytes.chunks(MASKED_AT_ONCE_BYTES) {
+        let start = out.len();
+        out.put_slice(piece);
+        apply_mask(&mut out[start..], mask);
     }
 }
 

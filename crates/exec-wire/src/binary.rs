@@ -60,6 +60,17 @@ pub enum FrameHeader<'a> {
     },
 }
 
+impl FrameHeader<'_> {
+    /// What its ids take.
+    fn id_bytes(&self) -> usize {
+        match self {
+            Self::Output { process_id: id, .. } | Self::Block { request_id: id, .. } => id.len(),
+            Self::Write { request_id, handle_id: owner, .. }
+            | Self::StreamWrite { request_id, stream_id: owner, .. } => request_id.len() + 1 + owner.len(),
+        }
+    }
+}
+
 /// Why a binary frame cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedFrame {
@@ -92,6 +103,15 @@ pub fn is_binary(message: &[u8]) -> bool {
 
 /// Appends a frame.
 pub fn encode(out: &mut Vec<u8>, header: &FrameHeader<'_>, payload: &[u8]) -> Result<(), IdTooLong> {
+    // Before the header, so that there is room for both at once.
+    out.reserve(HEADER_BYTES + header.id_bytes() + payload.len());
+    encode_header(out, header)?;
+    out.extend_from_slice(payload);
+    Ok(())
+}
+
+/// Appends what comes before the payload of a frame, for whoever sends that from where it lies.
+pub fn encode_header(out: &mut Vec<u8>, header: &FrameHeader<'_>) -> Result<(), IdTooLong> {
     let (kind, stream, flags, id, position) = match *header {
         FrameHeader::Output { process_id, seq, stream } => (KIND_OUTPUT, stream_code(stream), 0, process_id, seq),
         FrameHeader::Block { request_id, offset, eof } => {
@@ -113,14 +133,13 @@ pub fn encode(out: &mut Vec<u8>, header: &FrameHeader<'_>, payload: &[u8]) -> Re
     let handle_bytes =
         handle.map(|handle| u8::try_from(handle.len()).map_err(|_| IdTooLong { found_bytes: handle.len() }));
     let handle_bytes = handle_bytes.transpose()?;
-    out.reserve(HEADER_BYTES + id.len() + 1 + handle.map_or(0, str::len) + payload.len());
+    out.reserve(HEADER_BYTES + header.id_bytes());
     out.extend_from_slice(&[kind, VERSION, stream, flags]);
     out.extend_from_slice(&id_bytes.to_be_bytes());
     out.extend_from_slice(&position.to_be_bytes());
     out.extend_from_slice(id.as_bytes());
     out.extend(handle_bytes);
     out.extend_from_slice(handle.unwrap_or_default().as_bytes());
-    out.extend_from_slice(payload);
     Ok(())
 }
 

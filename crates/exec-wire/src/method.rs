@@ -209,9 +209,10 @@ pub trait Call: Serialize + DeserializeOwned + Send + 'static {
         None
     }
 
-    /// Writes the request as a binary frame and answers true, if the method has one.
-    fn write_frame(&self, _request_id: &str, _out: &mut Vec<u8>) -> bool {
-        false
+    /// Writes the header of the request as a binary frame, if the method has one; its payload is what is returned. They are apart
+    /// so that the payload need not be copied.
+    fn write_frame_header(&self, _request_id: &str, _out: &mut Vec<u8>) -> Option<Bytes> {
+        None
     }
 
     /// The paths that it changes; of the two of a copy or a rename, the second is where to. For the audit.
@@ -436,10 +437,10 @@ methods! {
             Some(Self { stream_id: stream_id.to_owned(), offset, chunk: Base64(frame.slice_ref(payload)), eof })
         }
 
-        fn write_frame(&self, request_id: &str, out: &mut Vec<u8>) -> bool {
+        fn write_frame_header(&self, request_id: &str, out: &mut Vec<u8>) -> Option<Bytes> {
             let Self { stream_id, offset, eof, .. } = self;
             let header = FrameHeader::StreamWrite { request_id, stream_id, offset: *offset, eof: *eof };
-            binary::encode(out, &header, &self.chunk.0).is_ok()
+            binary::encode_header(out, &header).ok().map(|()| self.chunk.0.clone())
         }
     };
     /// Waits until a stream has room for what is to be written.
@@ -483,9 +484,9 @@ methods! {
             Some(Self { handle_id: handle_id.to_owned(), offset, chunk: Base64(frame.slice_ref(payload)) })
         }
 
-        fn write_frame(&self, request_id: &str, out: &mut Vec<u8>) -> bool {
+        fn write_frame_header(&self, request_id: &str, out: &mut Vec<u8>) -> Option<Bytes> {
             let header = FrameHeader::Write { request_id, handle_id: &self.handle_id, offset: self.offset };
-            binary::encode(out, &header, &self.chunk.0).is_ok()
+            binary::encode_header(out, &header).ok().map(|()| self.chunk.0.clone())
         }
     };
     /// Closes an open file.

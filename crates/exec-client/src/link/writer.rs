@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use exec_transport::{CloseReason, Message, SendError, Sender};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
@@ -21,6 +22,8 @@ const QUEUE: usize = CALLS + ANSWERS + ACKNOWLEDGEMENTS + 2;
 #[derive(Debug, Clone)]
 pub(crate) struct OutgoingMessage {
     message: Message,
+    /// What the message goes on with: a block of a file or a chunk of a stream, which is not copied.
+    body: Bytes,
     /// Whether it holds the contents of a file; all other messages are small and go first.
     bulk: bool,
     sent: Arc<AtomicBool>,
@@ -30,7 +33,12 @@ pub(crate) struct OutgoingMessage {
 
 impl OutgoingMessage {
     pub(crate) fn new(message: Message, permit: OwnedSemaphorePermit) -> Self {
-        Self { message, bulk: false, sent: Arc::default(), _permit: Some(Arc::new(permit)) }
+        Self { message, body: Bytes::new(), bulk: false, sent: Arc::default(), _permit: Some(Arc::new(permit)) }
+    }
+
+    /// Makes the message go on with these bytes.
+    pub(crate) fn with_body(self, body: Bytes) -> Self {
+        Self { body, ..self }
     }
 
     /// Marks it as the contents of a file, which other messages may overtake.
@@ -40,7 +48,8 @@ impl OutgoingMessage {
 
     /// A message of the handshake. It needs no permit: the queue has room for the two there are.
     pub(crate) fn handshake(text: Vec<u8>) -> Self {
-        Self { message: Message::Text(text.into()), bulk: false, sent: Arc::default(), _permit: None }
+        let message = Message::Text(text.into());
+        Self { message, body: Bytes::new(), bulk: false, sent: Arc::default(), _permit: None }
     }
 
     /// Whether it can be sent only to a server that accepts binary frames.
@@ -137,8 +146,9 @@ async fn write(
         // All small messages that wait already go with it, so that one flush does for all.
         while let Some(outgoing) = next {
             outgoing.sent.store(true, Ordering::Release);
-            bytes_out.fetch_add(outgoing.message.bytes().len() as u64, Ordering::Relaxed);
-            sender.feed(outgoing.message).await?;
+            let message_bytes = outgoing.message.bytes().len() + outgoing.body.len();
+            bytes_out.fetch_add(message_bytes as u64, Ordering::Relaxed);
+            sender.feed_with_body(outgoing.message, outgoing.body).await?;
             next = small.try_recv().ok();
         }
         sender.flush().await?;

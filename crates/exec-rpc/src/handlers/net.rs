@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use exec_env::streams::{StreamAddress, StreamError, StreamVerb};
 use exec_wire::base64::Base64;
 use exec_wire::binary;
@@ -52,22 +53,22 @@ pub(crate) async fn read(context: RequestContext, params: ReadParams) -> Handler
     Ok(result.into())
 }
 
-/// The same with a binary frame as its result, which is written to `out`.
+/// The same with a binary frame as its result. Its header is written to `out`, and the chunk is returned.
 pub(crate) async fn read_binary_chunk(
     context: RequestContext,
     params: ReadParams,
     request: &RequestId,
     out: &mut Vec<u8>,
-) -> Result<(), RpcError> {
+) -> Result<Bytes, RpcError> {
     let request_id = serde_json::to_string(request).expect("a number or a string");
     let chunk = read_chunk(&context, &params).await?;
     let eof = matches!(chunk, Chunk::Eof);
     let header = binary::FrameHeader::Block { request_id: &request_id, offset: params.seq, eof };
-    let payload: &[u8] = match &chunk {
+    binary::encode_header(out, &header).map_err(|long| reply::bad_params(long.to_string()))?;
+    Ok(match chunk {
         Chunk::Bytes(bytes) => bytes,
-        Chunk::Eof => &[],
-    };
-    binary::encode(out, &header, payload).map_err(|long| reply::bad_params(long.to_string()))
+        Chunk::Eof => Bytes::new(),
+    })
 }
 
 async fn read_chunk(context: &RequestContext, params: &ReadParams) -> Result<Chunk, RpcError> {

@@ -66,7 +66,8 @@ impl NotificationSender {
         // The message is in memory already, so this only delays the next one; each source has at most one.
         let memory = self.unless_stopped(self.connection.reserve_response_memory(out.len() / 4 * 3)).await;
         let Some(memory) = memory else { return false };
-        self.connection.send(WriterCommand::Bulk(Message::Text(Bytes::from(out)), Some((permit, memory))));
+        let (message, permits) = (Message::Text(Bytes::from(out)), Some((permit, memory)));
+        self.connection.send(WriterCommand::Bulk { message, body: Bytes::new(), permits });
         true
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use exec_client::{Options, connect};
 use exec_core::{Command, Io, ProcessId, WriteId};
 use exec_env::Environment;
-use exec_env::streams::StreamAddress;
+use exec_env::streams::{STREAM_CHUNK_BYTES, StreamAddress};
 use exec_transport::ConnectOptions;
 
 use super::quantile;
@@ -15,7 +15,14 @@ const ROUNDS: usize = 3;
 const ECHOES: usize = 300;
 const PAUSE: Duration = Duration::from_millis(2);
 
-pub(super) fn measure(name: &str, url: &str, far: &str) {
+/// Which way the stream floods.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Flood {
+    Down,
+    Up,
+}
+
+pub(super) fn measure(name: &str, url: &str, far: &str, direction: Flood) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (mut alone, mut beside, mut carried) = (Vec::new(), Vec::new(), 0);
     let mut took = Duration::ZERO;
@@ -48,11 +55,22 @@ pub(super) fn measure(name: &str, url: &str, far: &str) {
             let port = far.rsplit(':').next().and_then(|port| port.parse().ok()).expect("it has a port");
             let stream = environment.streams().connect(StreamAddress::loopback(port)).await.expect("it listens");
             let endless = (u64::MAX >> 2).to_be_bytes();
-            stream.write(Bytes::from([&b"d"[..], &endless].concat())).await.expect("it is connected");
+            let what = match direction {
+                Flood::Down => b'd',
+                Flood::Up => b'u',
+            };
+            stream.write(Bytes::from([&[what][..], &endless].concat())).await.expect("it is connected");
+            let block = Bytes::from(vec![7; STREAM_CHUNK_BYTES]);
             let began = Instant::now();
             let flood = async {
                 loop {
-                    carried += stream.read().await.expect("it is connected").len();
+                    carried += match direction {
+                        Flood::Down => stream.read().await.expect("it is connected").len(),
+                        Flood::Up => {
+                            stream.write(block.clone()).await.expect("it is connected");
+                            block.len()
+                        }
+                    };
                 }
             };
             tokio::select! {
@@ -64,7 +82,7 @@ pub(super) fn measure(name: &str, url: &str, far: &str) {
         environment.end().await.expect("it is connected");
     });
     println!(
-        "echo of a process over {name}: p50 {:.3} ms, p99 {:.3} ms alone; p50 {:.3} ms, p99 {:.3} ms beside a stream of {:.0} MB/s",
+        "echo of a process over {name}: p50 {:.3} ms, p99 {:.3} ms alone; p50 {:.3} ms, p99 {:.3} ms beside {:.0} MB/s {direction:?}",
         quantile(&alone, 0.5),
         quantile(&alone, 0.99),
         quantile(&beside, 0.5),

@@ -1,10 +1,13 @@
 //! What a forwarded port carries beside a bare socket of the loopback, what it adds to an echo, and what it does to the echo of a
 //! process on the same connection.
 //!
-//! `cargo xtask bench forward`. A bare socket, `exec-server forward` over a WebSocket and over a unix socket take turns in one
-//! run. `EXEC_FORWARD_MB` is how much is carried each time, in MiB.
+//! `cargo xtask bench forward`. A bare socket, two plain relays one behind the other, `exec-server forward` over a WebSocket and over
+//! a unix socket take turns in one run. The relays only read and write: they are the most that any two programs between two
+//! sockets reach on this machine, and so tell what the protocol costs from what the two hops cost. `EXEC_FORWARD_MB` is how much is
+//! carried each time, in MiB.
 
 mod beside;
+mod plain_relay;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -30,7 +33,8 @@ fn main() {
         let forward = Program::start(&["forward", "--connect", &server.said, &pair]);
         (forward.said.split(' ').next().expect("it says where it listens").to_owned(), forward)
     });
-    let mut ways = vec![Way::new("bare socket", &far.address)];
+    let relays = plain_relay::start(&plain_relay::start(&far.address));
+    let mut ways = vec![Way::new("bare socket", &far.address), Way::new("plain relays", &relays)];
     for (name, (address, _)) in ["forward, ws", "forward, unix"].into_iter().zip(&forwards) {
         ways.push(Way::new(name, address));
     }
@@ -57,7 +61,9 @@ fn main() {
         );
     }
     for (name, server) in ["ws", "unix"].into_iter().zip(&servers) {
-        beside::measure(name, &server.said, &far.address);
+        for flood in [beside::Flood::Down, beside::Flood::Up] {
+            beside::measure(name, &server.said, &far.address, flood);
+        }
     }
 }
 

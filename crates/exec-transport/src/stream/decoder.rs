@@ -71,6 +71,12 @@ impl ReadBuffer {
         }
     }
 
+    /// A long message has come, and likely another follows. The next read only fetches its header and a little more, because
+    /// whatever is read here has to be moved to where the message will lie.
+    pub(crate) fn expect_long_message(&mut self) {
+        self.read_size = IDLE_BUFFER_BYTES;
+    }
+
     /// Frees memory that an idle connection does not need.
     pub(crate) fn release_idle(&mut self) {
         if self.bytes.is_empty() && self.bytes.capacity() > IDLE_BUFFER_BYTES {

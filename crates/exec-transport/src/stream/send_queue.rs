@@ -50,6 +50,8 @@ pub(crate) struct SendQueue {
 #[derive(Debug)]
 struct Large {
     opcode: Opcode,
+    /// The little that comes before the rest. It is copied.
+    head: Bytes,
     rest: Bytes,
 }
 
@@ -92,7 +94,8 @@ impl SendQueue {
         self.large.is_none() && held + self.buffer.len() < WRITE_THROUGH_BYTES
     }
 
-    pub(crate) fn push(&mut self, message: Message) {
+    /// Adds a message that goes on with `body`, which is not copied if it is long.
+    pub(crate) fn push(&mut self, message: Message, body: Bytes) {
         debug_assert!(self.is_open() && self.large.is_none(), "the caller asked has_room and is_open");
         let opcode = match &message {
             Message::Text(_) => Opcode::Text,
@@ -100,8 +103,13 @@ impl SendQueue {
         };
         let payload = message.into_bytes();
         debug_assert!(opcode == Opcode::Binary || std::str::from_utf8(&payload).is_ok(), "text must be UTF-8");
+        if body.len() > COPY_MAX_BYTES {
+            self.large = Some(Large { opcode, head: payload, rest: body });
+            return;
+        }
+        let payload = if body.is_empty() { payload } else { [payload, body].concat().into() };
         if payload.len() > COPY_MAX_BYTES {
-            self.large = Some(Large { opcode, rest: payload });
+            self.large = Some(Large { opcode, head: Bytes::new(), rest: payload });
             return;
         }
         if self.buffer.is_empty() {
@@ -113,7 +121,7 @@ impl SendQueue {
                 role.append_frame(&mut self.buffer, true, opcode, &payload);
             }
             // Only with a frame limit below the copy limit, as tests set it.
-            Framing::WebSocket(_) => self.large = Some(Large { opcode, rest: payload }),
+            Framing::WebSocket(_) => self.large = Some(Large { opcode, head: Bytes::new(), rest: payload }),
         }
     }
 
@@ -209,29 +217,32 @@ impl SendQueue {
         let Some(large) = &mut self.large else { return };
         match &mut self.framing {
             Framing::Lines => {
+                self.staged.extend(Some(std::mem::take(&mut large.head)).filter(|head| !head.is_empty()));
                 self.staged.push_back(std::mem::take(&mut large.rest));
                 self.staged.push_back(Bytes::from_static(b"\n"));
             }
             Framing::WebSocket(role) => {
-                let payload = large.rest.split_to(large.rest.len().min(self.frame_max_bytes));
+                let head = large.head.split_to(large.head.len().min(self.frame_max_bytes));
+                let body = large.rest.split_to(large.rest.len().min(self.frame_max_bytes - head.len()));
                 let opcode = std::mem::replace(&mut large.opcode, Opcode::Continuation);
-                let fin = large.rest.is_empty();
+                let fin = large.head.is_empty() && large.rest.is_empty();
                 match role {
                     Role::Server => {
-                        let mut header = BytesMut::with_capacity(HEADER_MAX_BYTES);
-                        put_header(&mut header, fin, opcode, payload.len(), None);
+                        let mut header = BytesMut::with_capacity(HEADER_MAX_BYTES + head.len());
+                        put_header(&mut header, fin, opcode, head.len() + body.len(), None);
+                        header.extend_from_slice(&head);
                         self.staged.push_back(header.freeze());
-                        self.staged.push_back(payload);
+                        self.staged.extend(Some(body).filter(|body| !body.is_empty()));
                     }
                     Role::Client(_) => {
                         let mut frame = BytesMut::new();
-                        role.append_frame(&mut frame, fin, opcode, &payload);
+                        role.append_frame_of_two(&mut frame, fin, opcode, &head, &body);
                         self.staged.push_back(frame.freeze());
                     }
                 }
             }
         }
-        if large.rest.is_empty() {
+        if large.head.is_empty() && large.rest.is_empty() {
             self.large = None;
         }
     }
@@ -257,6 +268,8 @@ fn append_line(buffer: &mut BytesMut, payload: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::decoder::{DecoderEvent, decode_pieces};
+    use crate::websocket::decoder::WebSocketDecoder;
 
     fn text(content: &str) -> Message {
         Message::Text(Bytes::copy_from_slice(content.as_bytes()))
@@ -283,7 +296,7 @@ mod tests {
     fn a_large_message_leaves_in_frames_of_at_most_the_limit() {
         for step in [1, 3, 100] {
             let mut queue = server(4);
-            queue.push(text("0123456789"));
+            queue.push(text("0123456789"), Bytes::new());
             assert!(!queue.has_room());
             assert_eq!(drain(&mut queue, step), b"\x01\x040123\x00\x044567\x80\x0289");
             assert!(queue.has_room());
@@ -291,9 +304,29 @@ mod tests {
     }
 
     #[test]
+    fn a_message_with_a_body_leaves_as_one_message_however_long_its_parts_are() {
+        for (head, body) in [(0, 3), (3, 0), (3, 3), (3, COPY_MAX_BYTES + 1), (9, COPY_MAX_BYTES + 3)] {
+            let bytes: Vec<u8> = (0..head + body).map(|at| at as u8).collect();
+            for frame_max_bytes in [4, 7, 1 << 20] {
+                for role in [Role::Server, Role::Client(crate::websocket::MaskKeys::default())] {
+                    let peer_masks = matches!(role, Role::Client(_));
+                    let mut queue = SendQueue::new(Framing::WebSocket(role), frame_max_bytes);
+                    let parts = (&bytes[..head], &bytes[head..]);
+                    queue.push(Message::Binary(Bytes::copy_from_slice(parts.0)), Bytes::copy_from_slice(parts.1));
+                    let written = drain(&mut queue, 1000);
+                    let mut decoder = WebSocketDecoder::new(peer_masks, 1 << 20, 1 << 20, &[]);
+                    let mut found = Vec::new();
+                    decode_pieces(&mut decoder, &written, 777, &mut found).expect("it is well-formed");
+                    assert_eq!(found, [DecoderEvent::Message(Message::Binary(bytes.clone().into()))]);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_pong_goes_between_two_fragments_and_the_newest_wins() {
         let mut queue = server(4);
-        queue.push(text("01234567"));
+        queue.push(text("01234567"), Bytes::new());
         assert!(queue.stage());
         queue.consume(3);
         queue.pong(Bytes::from_static(b"old"));
@@ -304,7 +337,7 @@ mod tests {
     #[test]
     fn the_close_frame_leaves_last_and_nothing_follows_it() {
         let mut queue = server(100);
-        queue.push(text("hi"));
+        queue.push(text("hi"), Bytes::new());
         queue.close(CloseReason::new(1001, "bye"));
         assert!(!queue.is_open());
         queue.ping();
@@ -317,8 +350,8 @@ mod tests {
     fn lines_end_with_lf_whether_small_or_large() {
         let mut queue = SendQueue::new(Framing::Lines, 1 << 20);
         let long = "x".repeat(COPY_MAX_BYTES + 1);
-        queue.push(text("{}"));
-        queue.push(text(&long));
+        queue.push(text("{}"), Bytes::new());
+        queue.push(text(&long), Bytes::new());
         assert_eq!(drain(&mut queue, 1000), format!("{{}}\n{long}\n").as_bytes());
     }
 

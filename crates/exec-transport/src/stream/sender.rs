@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::AsyncWrite;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -40,7 +41,7 @@ impl StreamSender {
         self.shared.writer().queue.carries_binary()
     }
 
-    pub(crate) async fn feed(&mut self, message: Message) -> Result<(), SendError> {
+    pub(crate) async fn feed_with_body(&mut self, message: Message, body: Bytes) -> Result<(), SendError> {
         if !self.shared.writer().queue.has_room() {
             self.drain().await?;
         }
@@ -52,7 +53,7 @@ impl StreamSender {
             if matches!(message, Message::Binary(_)) && !writer.queue.carries_binary() {
                 return Err(SendError::BinaryUnsupported);
             }
-            writer.queue.push(message);
+            writer.queue.push(message, body);
             writer.queue.has_room()
         };
         if has_room { Ok(()) } else { self.drain().await }

@@ -1,7 +1,8 @@
 //! Messages out of WebSocket bytes.
 //!
 //! Memory follows what arrived, never what a header claims: a frame that announces 16 MiB and
-//! sends nothing costs nothing. Large payloads are read straight into the memory of their message, so that
+//! sends nothing costs nothing. Only a peer that has sent a long message gets memory for another of that length at once
+//! ([`KNOWN_LENGTH_BYTES`]). Large payloads are read straight into the memory of their message, so that
 //! they are unmasked in place and never moved.
 
 use std::borrow::Cow;
@@ -9,7 +10,7 @@ use std::borrow::Cow;
 use bytes::buf::Limit;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::limits::{IDLE_BUFFER_BYTES, READ_BYTES};
+use crate::limits::{IDLE_BUFFER_BYTES, KNOWN_LENGTH_BYTES, READ_BYTES};
 use crate::message::{CloseReason, Message};
 use crate::stream::decoder::{Decoder, DecoderEvent, ReadBuffer};
 
@@ -25,6 +26,8 @@ pub(crate) struct WebSocketDecoder {
     input: ReadBuffer,
     frame: Option<FrameInProgress>,
     message: Option<PartialMessage>,
+    /// How much memory a message gets at once, because the last long one took as much.
+    known_length: usize,
 }
 
 #[derive(Debug)]
@@ -53,6 +56,7 @@ impl WebSocketDecoder {
             input: ReadBuffer::new(already_read),
             frame: None,
             message: None,
+            known_length: 0,
         }
     }
 }
@@ -68,7 +72,7 @@ impl Decoder for WebSocketDecoder {
             && frame.remaining >= IDLE_BUFFER_BYTES
             && self.input.bytes.is_empty()
         {
-            message.reserve(frame.remaining);
+            message.reserve(frame.remaining, self.known_length);
             return (&mut message.data).limit(frame.remaining);
         }
         self.input.space(0)
@@ -210,7 +214,7 @@ impl WebSocketDecoder {
         }
         let copied = frame.remaining.min(self.input.bytes.len());
         if message.data.len() == message.unmasked_bytes && copied > 0 {
-            message.reserve(frame.remaining);
+            message.reserve(frame.remaining, self.known_length);
             message.data.put((&mut self.input.bytes).take(copied));
         }
         let fresh = &mut message.data[message.unmasked_bytes..];
@@ -225,6 +229,10 @@ impl WebSocketDecoder {
             return Ok(DataProgress::FrameDone);
         }
         let message = self.message.take().expect("held above");
+        self.known_length = message.data.len().min(KNOWN_LENGTH_BYTES);
+        if message.data.len() >= READ_BYTES {
+            self.input.expect_long_message();
+        }
         finished(message.binary, message.data.freeze()).map(DataProgress::Message)
     }
 
@@ -251,10 +259,10 @@ impl FrameInProgress {
 }
 
 impl PartialMessage {
-    /// Grows by doubling, and never beyond the rest of the frame.
-    fn reserve(&mut self, remaining: usize) {
+    /// Grows by doubling from what is known to come, and never beyond the rest of the frame.
+    fn reserve(&mut self, remaining: usize, known_length: usize) {
         if self.data.capacity() == self.data.len() {
-            self.data.reserve(remaining.min(self.data.len().max(READ_BYTES)));
+            self.data.reserve(remaining.min(self.data.len().max(READ_BYTES).max(known_length)));
         }
     }
 }
@@ -371,6 +379,23 @@ mod tests {
         let held = decoder.message.as_ref().expect("it began").data.capacity();
         assert!(held <= 2 * READ_BYTES, "{held} bytes are held for two that came");
         assert!(!decoder.at_boundary());
+    }
+
+    #[test]
+    fn the_length_of_a_message_is_believed_after_one_as_long_but_not_beyond_the_bound() {
+        let promise = b"\x82\x7f\0\0\0\0\x01\0\0\0ab";
+        for (length, least, most) in
+            [(300 << 10, 300 << 10, 600 << 10), (3 << 20, KNOWN_LENGTH_BYTES, 2 * KNOWN_LENGTH_BYTES)]
+        {
+            let mut decoder = client(16 << 20, 64 << 20);
+            let mut bytes = BytesMut::new();
+            Role::Server.append_frame(&mut bytes, true, Opcode::Binary, &vec![7; length]);
+            let found = decode(&mut decoder, &bytes, READ_BYTES).expect("well formed");
+            assert_eq!(found, [DecoderEvent::Message(Message::Binary(vec![7; length].into()))]);
+            assert!(decode(&mut decoder, promise, 100).expect("well formed so far").is_empty());
+            let held = decoder.message.as_ref().expect("it began").data.capacity();
+            assert!((least..=most).contains(&held), "{held} bytes are held after a message of {length}");
+        }
     }
 
     proptest! {

@@ -132,18 +132,18 @@ pub(crate) async fn read_block(context: RequestContext, params: ReadBlockParams)
     Ok(Response { memory, ..ReadBlockResult { chunk: Base64(block.bytes), eof: block.eof }.into() })
 }
 
-/// The same with a binary frame as its result, which is written to `out`.
+/// The same with a binary frame as its result. Its header is written to `out`, and the block is returned.
 pub(crate) async fn read_binary_block(
     context: RequestContext,
     params: ReadBlockParams,
     request: &RequestId,
     out: &mut Vec<u8>,
-) -> Result<Option<OwnedSemaphorePermit>, RpcError> {
+) -> Result<(Bytes, Option<OwnedSemaphorePermit>), RpcError> {
     let request_id = serde_json::to_string(request).expect("a number or a string");
     let (block, memory) = load_block(&context, &params).await?;
     let header = binary::FrameHeader::Block { request_id: &request_id, offset: params.offset, eof: block.eof };
-    binary::encode(out, &header, &block.bytes).map_err(|long| reply::bad_params(long.to_string()))?;
-    Ok(memory)
+    binary::encode_header(out, &header).map_err(|long| reply::bad_params(long.to_string()))?;
+    Ok((block.bytes, memory))
 }
 
 async fn load_block(
