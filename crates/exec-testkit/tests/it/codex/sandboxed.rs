@@ -1,4 +1,6 @@
 //! Codex in its own modes `workspace-write` and `read-only`: what the model may do there, and what it is told when it may not.
+//!
+//! Commands print by one stream (`exec 2>&1`): of two, nobody knows which comes first.
 
 use serde_json::json;
 
@@ -7,7 +9,7 @@ use super::files::{content, put};
 use super::report::CommandState;
 
 pub(super) async fn a_command_writes_in_the_workspace_and_is_told_that_the_rest_is_read_only(agent: &mut Agent) {
-    let report = agent.run("echo in > in.txt && cat in.txt; echo out > ../out.txt").await;
+    let report = agent.run("exec 2>&1; echo in > in.txt && cat in.txt; echo out > ../out.txt").await;
     assert!(matches!(report.state, CommandState::Exited(1 | 2)), "{report:?}");
     assert!(report.output.starts_with("in\n") && report.output.contains("Read-only file system"), "{report:?}");
     assert_eq!(content(agent, "in.txt").as_deref(), Some("in\n"));
@@ -16,7 +18,6 @@ pub(super) async fn a_command_writes_in_the_workspace_and_is_told_that_the_rest_
 
 pub(super) async fn the_repository_of_the_workspace_is_protected(agent: &mut Agent) {
     std::fs::create_dir(agent.path(".git")).expect("the working directory is ours");
-    // By one stream: of two, nobody knows which comes first.
     let report = agent.run("exec 2>&1; mkdir .git/hooks; mkdir .codex; mv .git moved; ls -d .git").await;
     assert_eq!(report.output.lines().last(), Some(".git"), "{report:?}");
     assert_eq!(std::fs::read_dir(agent.path(".git")).expect("it is there").count(), 0);
@@ -49,7 +50,8 @@ pub(super) async fn a_shell_on_a_terminal_works(agent: &mut Agent) {
 
 pub(super) async fn a_command_reads_and_writes_nothing(agent: &mut Agent) {
     put(agent, "given.txt", "given\n");
-    let report = agent.run("cat given.txt; echo x > given.txt; echo y > /tmp/y-of-a-read-only-sandbox").await;
+    let report =
+        agent.run("exec 2>&1; cat given.txt; echo x > given.txt; echo y > /tmp/y-of-a-read-only-sandbox").await;
     assert!(report.output.starts_with("given\n"), "{report:?}");
     assert_eq!(report.output.matches("Read-only file system").count(), 2, "{report:?}");
     assert_eq!(content(agent, "given.txt").as_deref(), Some("given\n"));
