@@ -40,5 +40,5 @@ mod sys;
 mod tree;
 
 pub use keeper::{KeeperConfig, OwnerExitPolicy};
-pub use sys::{allocator, name_service, passed_sockets, trial};
+pub use sys::{name_service, passed_sockets, trial};
 pub use tree::try_limits;

@@ -1,6 +1,5 @@
 //! The few system calls that `rustix` does not offer. Only this module and those below it contain `unsafe`.
 
-pub mod allocator;
 pub(crate) mod clone;
 pub(crate) mod confine;
 pub(crate) mod listener;

@@ -72,7 +72,6 @@ fn main() -> ExitCode {
     if first.as_deref().is_some_and(|arg| arg == "keeper") {
         return exec_keeper::start_keeper::main(args);
     }
-    exec_keeper::allocator::keep_freed_buffers();
     let parsed = Args::try_parse().and_then(|args| match &args.command {
         CliCommand::Sandbox(sandbox) => Args::try_parse_from(sandbox.as_run()),
         _ => Ok(args),
