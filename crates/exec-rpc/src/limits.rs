@@ -123,8 +123,9 @@ pub const SNAPSHOT_SCOPE_BYTES: usize = 256;
 pub const CONCURRENT_REQUESTS: usize = 256;
 
 /// Messages that are accepted and whose answer was not sent yet, nonsense included. Beyond, the socket is not read; only a
-/// client that does not read its answers gets here.
-pub const ACCEPTED_REQUESTS: usize = 2048;
+/// client that does not read its answers gets here. Those that may wait for processes, and half as many others: each takes some
+/// kilobytes, and four clients that read nothing must leave the server within 64 MiB.
+pub const ACCEPTED_REQUESTS: usize = 1536;
 
 /// Bytes of requests in memory. Beyond, the socket is not read until some were handled. A larger message takes all of it.
 pub const LARGE_REQUEST_BYTES: usize = 16 << 20;
