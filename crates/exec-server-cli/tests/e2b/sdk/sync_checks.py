@@ -194,8 +194,14 @@ def check_a_terminal_is_used(sandbox, home):
 def check_a_terminal_is_resized(sandbox, home):
     output = bytearray()
     terminal = sandbox.pty.create(PtySize(cols=80, rows=24))
+    # At its prompt bash reads the size and writes it back: a resize in between would be undone. `read` leaves it alone.
+    sandbox.pty.send_stdin(terminal.pid, b"echo $((40+2))x; read; stty size; exit\n")
+    for _, _, piece in terminal:
+        output.extend(piece)
+        if b"42x" in output:
+            break
     sandbox.pty.resize(terminal.pid, PtySize(cols=132, rows=43))
-    sandbox.pty.send_stdin(terminal.pid, b"stty size; exit\n")
+    sandbox.pty.send_stdin(terminal.pid, b"\n")
     terminal.wait(on_pty=output.extend)
     assert b"43 132" in output, bytes(output)
 
