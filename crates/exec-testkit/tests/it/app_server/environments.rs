@@ -65,7 +65,6 @@ pub(super) fn cases() -> Vec<Case> {
         [
             json!({ "environmentId": "u", "execServerUrl": NOBODY, "authBearerToken": "a\u{7f}" }),
             json!({ "environmentId": "u", "execServerUrl": "NONE", "authBearerToken": "a\nb" }),
-            json!({ "environmentId": "u", "execServerUrl": NOBODY, "authBearerToken": "a\nb", "websocketRequestId": "a\nb" }),
             json!({ "environmentId": "u", "execServerUrl": NOBODY, "connectTimeoutMs": 1.5 }),
             json!({ "environmentId": "u", "execServerUrl": NOBODY, "skills": [] }),
             json!({ "environmentId": "u", "execServerUrl": NOBODY, "skills": { "required": [5] } }),
