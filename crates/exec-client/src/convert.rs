@@ -294,7 +294,11 @@ pub(crate) fn search_summary(summary: fs::SearchSummary) -> SearchSummary {
     }
 }
 
-pub(crate) fn http_params(request: http::HttpRequest, request_id: String) -> wire_http::RequestParams {
+pub(crate) fn http_params(
+    request: http::HttpRequest,
+    request_id: String,
+    body_window_bytes: Option<u64>,
+) -> wire_http::RequestParams {
     let header = |header: http::RequestHeader| wire_http::Header {
         name: header.name,
         value: header.value,
@@ -312,5 +316,6 @@ pub(crate) fn http_params(request: http::HttpRequest, request_id: String) -> wir
         },
         request_id,
         stream_response: true,
+        body_window_bytes,
     }
 }

@@ -3,14 +3,15 @@
 use bytes::Bytes;
 use exec_env::BoxFuture;
 use exec_env::http::{Http, HttpBody, HttpError, HttpRequest, HttpResponse};
-use exec_wire::http::BodyDeltaParams;
-use exec_wire::{Method, NotificationMethod};
+use exec_wire::http::{AcknowledgeBodyParams, BodyDeltaParams, CancelRequestParams};
+use exec_wire::limits::BODY_DELTA_LEAST_BYTES;
+use exec_wire::{Extension, Method, NotificationMethod};
 use tokio::sync::mpsc;
 
 use crate::convert;
 use crate::error;
-use crate::files::unique_id;
-use crate::limits::NOTIFICATION_QUEUE;
+use crate::files::{send_detached, unique_id};
+use crate::limits::{BODY_ACKNOWLEDGE_BYTES, BODY_WINDOW_BYTES, NOTIFICATION_QUEUE};
 use crate::link::{Link, Notification, next_params};
 
 #[derive(Debug)]
@@ -30,24 +31,42 @@ impl Http for RemoteHttp {
             let request_id = unique_id();
             let notifications =
                 self.link.subscribe(&[NotificationMethod::HttpBodyDelta], Some(&request_id), NOTIFICATION_QUEUE);
+            let window = self.link.has(Extension::REQUEST_BODY_WINDOW).then_some(BODY_WINDOW_BYTES as u64);
+            let params = convert::http_params(request, request_id.clone(), window);
+            let acknowledges = window.is_some();
+            // It is there before there is a response, so that whoever no longer waits for the response ends the request.
+            let link = self.link.clone();
+            let mut body =
+                RemoteBody { link, request_id, notifications, seq: 0, ended: false, acknowledges, untold_bytes: 0 };
             // The request may have had its effect on the third party, so it is never sent twice.
             let options = self.link.default_options(Method::HttpRequest);
-            let params = convert::http_params(request, request_id.clone());
-            let answer = self.link.call_with(&params, options).await.result.map_err(error::http_error)?;
+            let answer = self.link.call_with(&params, options).await.result;
+            let answer = answer.inspect_err(|_| body.ended = true).map_err(error::http_error)?;
             let headers = answer.headers.into_iter().map(|header| (header.name, header.value)).collect();
-            let body = Box::new(RemoteBody { request_id, notifications, seq: 0, ended: false });
-            Ok(HttpResponse { status: answer.status, headers, body })
+            Ok(HttpResponse { status: answer.status, headers, body: Box::new(body) })
         })
     }
 }
 
-/// The body of a response. The server sends it as fast as the connection allows; if it is not read here in time, the
-/// subscription ends and reading fails.
+/// The body of a response. Our servers send no more than a window of it before it is taken. Others send it as fast as the
+/// connection allows; if it is not taken in time, the subscription ends and reading fails. Dropping it ends the request.
 struct RemoteBody {
+    link: Link,
     request_id: String,
     notifications: mpsc::Receiver<Notification>,
     seq: u64,
     ended: bool,
+    acknowledges: bool,
+    /// What was taken of the window since it was last acknowledged.
+    untold_bytes: usize,
+}
+
+impl Drop for RemoteBody {
+    fn drop(&mut self) {
+        if !self.ended && self.link.has(Method::HttpCancel) {
+            send_detached(&self.link, CancelRequestParams { request_id: std::mem::take(&mut self.request_id) });
+        }
+    }
 }
 
 impl RemoteBody {
@@ -59,9 +78,18 @@ impl RemoteBody {
             return Err(broken("the connection to the executor broke, or the body was not taken in time"));
         };
         self.seq += 1;
-        match delta.seq == self.seq {
-            true => Ok(delta),
-            false => Err(broken("a part of the body is missing")),
+        if delta.seq != self.seq {
+            return Err(broken("a part of the body is missing"));
+        }
+        self.acknowledge(delta.delta_base64.0.len());
+        Ok(delta)
+    }
+
+    fn acknowledge(&mut self, taken_bytes: usize) {
+        self.untold_bytes += taken_bytes.max(BODY_DELTA_LEAST_BYTES);
+        if self.acknowledges && self.untold_bytes >= BODY_ACKNOWLEDGE_BYTES {
+            self.untold_bytes = 0;
+            send_detached(&self.link, AcknowledgeBodyParams { request_id: self.request_id.clone(), seq: self.seq });
         }
     }
 }

@@ -160,6 +160,13 @@ pub const NOTIFICATION_QUEUE: usize = 1024;
 /// What these may take together, as they came. The largest message fits, so that whoever keeps up gets everything.
 pub const NOTIFICATION_BYTES: usize = exec_wire::limits::MESSAGE_BYTES;
 
+/// What the server may send of a body and we have not taken yet. So many pieces fit the queue, however small they are.
+pub const BODY_WINDOW_BYTES: usize = 2 << 20;
+const _: () = assert!(BODY_WINDOW_BYTES / exec_wire::limits::BODY_DELTA_LEAST_BYTES < NOTIFICATION_QUEUE);
+
+/// Pieces of a body that were taken are acknowledged when they are so much of its window.
+pub const BODY_ACKNOWLEDGE_BYTES: usize = BODY_WINDOW_BYTES / 4;
+
 /// A stream or a listener may wait for ever for its far end. The transport notices a dead connection much earlier.
 pub const STREAM_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
 

@@ -311,6 +311,8 @@ async fn call_handler(
         Method::ProcessWait => call.handle(process::wait).await,
         Method::ProcessForget => call.handle(process::forget).await,
         Method::HttpRequest => call.handle(http::request).await,
+        Method::HttpAcknowledge => call.handle(http::acknowledge).await,
+        Method::HttpCancel => call.handle(http::cancel).await,
         Method::NetOpen => call.handle(net::open).await,
         Method::NetRead if connection.uses_binary_frames() => call.read_binary_chunk().await,
         Method::NetRead => call.handle(net::read).await,

@@ -374,6 +374,10 @@ pub(crate) fn body_refused(id: &str, error: ReserveError) -> RpcError {
     }
 }
 
+pub(crate) fn request_cancelled() -> RpcError {
+    RpcError::new(code::INTERNAL, "http/request failed: it was cancelled")
+}
+
 pub(crate) fn body_too_large(limit_bytes: usize) -> RpcError {
     let text = format!(
         "failed to read http/request response body: it is larger than {limit_bytes} bytes; ask for it with streamResponse"

@@ -14,6 +14,7 @@ mod file_handles;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -72,6 +73,8 @@ struct SourceTokens {
     stop: CancellationToken,
     /// Cancelled when it has stopped.
     stopped: CancellationToken,
+    /// The number of the last notification that the client has acknowledged. Only bodies of responses have any.
+    acknowledged: watch::Sender<u64>,
 }
 
 impl NotificationSources {
@@ -80,14 +83,26 @@ impl NotificationSources {
     }
 
     pub(crate) fn reserve(&self, id: &str) -> Result<SourceReservation, ReserveError> {
-        let tokens = SourceTokens { stop: self.connection_over.child_token(), stopped: CancellationToken::new() };
+        let tokens = SourceTokens {
+            stop: self.connection_over.child_token(),
+            stopped: CancellationToken::new(),
+            acknowledged: watch::Sender::new(0),
+        };
         let id = self.running.reserve_with(id.to_owned(), tokens.clone())?;
-        Ok(SourceReservation { _id: id, stop: tokens.stop, _stopped: tokens.stopped.drop_guard() })
+        let acknowledged = tokens.acknowledged.subscribe();
+        Ok(SourceReservation { _id: id, stop: tokens.stop, _stopped: tokens.stopped.drop_guard(), acknowledged })
+    }
+
+    /// Notes that the client has taken the notifications up to `seq`, if there is a source of this id.
+    pub(crate) fn acknowledge(&self, id: &str, seq: u64) {
+        if let Lookup::Present(tokens) = self.running.find(id) {
+            tokens.acknowledged.send_modify(|last| *last = seq.max(*last));
+        }
     }
 
     /// Stops a source and waits until its last message was sent. Returns at once if there is none of this id.
     pub(crate) async fn stop(&self, id: &str) {
-        if let Lookup::Present(SourceTokens { stop, stopped }) = self.running.find(id) {
+        if let Lookup::Present(SourceTokens { stop, stopped, .. }) = self.running.find(id) {
             stop.cancel();
             stopped.cancelled().await;
         }
@@ -100,12 +115,18 @@ pub(crate) struct SourceReservation {
     _id: Reservation<String, SourceTokens>,
     stop: CancellationToken,
     _stopped: DropGuard,
+    acknowledged: watch::Receiver<u64>,
 }
 
 impl SourceReservation {
     /// Cancelled when the source must stop.
     pub(crate) fn stop_token(&self) -> CancellationToken {
         self.stop.clone()
+    }
+
+    /// Changes whenever the client acknowledges notifications.
+    pub(crate) fn acknowledged(&self) -> watch::Receiver<u64> {
+        self.acknowledged.clone()
     }
 }
 

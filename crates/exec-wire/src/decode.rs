@@ -17,8 +17,9 @@ use crate::scan::{RawJson, plain_text_end};
 
 /// Structs to which we have added members, with the number of members that Codex's server has. The number is part of the
 /// text that answers an array where an object belongs. Such a struct also has `#[serde(expecting = "struct Name")]`.
-const EXTENDED: [(&str, usize); 11] = [
+const EXTENDED: [(&str, usize); 12] = [
     ("FsWatchMissingParams", 3),
+    ("HttpRequestParams", 8),
     ("InitializeParams", 2),
     ("SignalParams", 2),
     ("TerminateParams", 1),

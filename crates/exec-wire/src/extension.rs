@@ -51,6 +51,7 @@ members! {
     SIGNAL_ID "process/signal.signalId" "";
     SIGNAL_ID_KEPT "process/signal.signalIdKept" "a key outlives the server that was asked with it";
     SIGNAL_STATUS "process/signal.status" "";
+    REQUEST_BODY_WINDOW "http/request.bodyWindowBytes" "with `http/acknowledge`";
     OPEN_APPEND "fs/open.append" "with `sizeBytes` in the result and `followSymlinks`";
     WRITE_BLOCK_BINARY "fs/writeBlock.binary" "see [binary frames](#binary-frames)";
     COPY_REPORT "fs/copy.report" "";

@@ -1,6 +1,7 @@
 //! HTTP from the machine: `http/request`, and the body in pieces where it is streamed.
 
 use crate::base64::Base64;
+use crate::empty::empty_results;
 use crate::shape::{Nullable, shapes};
 
 shapes! {
@@ -24,6 +25,9 @@ shapes! {
         /// Whether the body comes in pieces, after the answer.
         #[serde(default)]
         pub stream_response: bool,
+        /// Most of a streamed body that may be sent and not yet acknowledged, in bytes; as much as the connection takes if
+        /// absent.
+        pub body_window_bytes: Option<u64>,
     }
 
     #[serde(expecting = "struct HttpHeader")]
@@ -67,4 +71,23 @@ shapes! {
         #[serde(default)]
         pub error: Nullable<String>,
     }
+
+    /// Says which pieces of a body were taken, so that more are sent.
+    pub struct AcknowledgeBodyParams {
+        pub request_id: String,
+        /// The last piece that was taken, and with it all before it.
+        pub seq: u64,
+    }
+
+    /// Ends a request whose response is streamed, wherever it is. No notification follows the answer.
+    pub struct CancelRequestParams {
+        pub request_id: String,
+    }
+}
+
+empty_results! {
+    /// It was noted, or the body has ended.
+    AcknowledgeBodyResult,
+    /// The request is over, or never was.
+    CancelRequestResult,
 }

@@ -64,6 +64,9 @@ pub const DISCOVERY_ROOTS: usize = 128;
 /// Most decoded bytes of one `http/request/bodyDelta`.
 pub const BODY_DELTA_BYTES: usize = 1 << 20;
 
+/// What a piece of a body takes of its window at least, so that the window bounds the number of pieces too.
+pub const BODY_DELTA_LEAST_BYTES: usize = 4 << 10;
+
 /// Longest id of a stream or of a listener, in bytes.
 pub const STREAM_ID_BYTES: usize = 32;
 

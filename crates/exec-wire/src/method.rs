@@ -420,6 +420,10 @@ methods! {
     ProcessForget "process/forget" Exec, CHANGES.ours(), process::ForgetParams => process::ForgetResult;
     /// Makes an HTTP request from the environment. It is dropped with its connection: nobody else could read the response.
     HttpRequest "http/request" Http, READS.once().waits().audited().for_drivers(), http::RequestParams => http::RequestResult;
+    /// Says which pieces of a streamed body were taken.
+    HttpAcknowledge "http/acknowledge" Http, CHANGES.once().control().ours(), http::AcknowledgeBodyParams => http::AcknowledgeBodyResult;
+    /// Ends a request whose response is streamed.
+    HttpCancel "http/cancel" Http, CHANGES.once().control().ours(), http::CancelRequestParams => http::CancelRequestResult;
     /// Connects from the machine. The server knows the stream again by its id.
     NetOpen "net/open" Streams, CHANGES.waits().audited().ours(), net::OpenParams => net::OpenResult;
     /// Reads a chunk of a stream, and waits for it.

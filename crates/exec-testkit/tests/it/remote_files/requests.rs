@@ -1,11 +1,13 @@
 //! HTTP from the far end, and the discovery of skills and plugins.
 
 use std::path::Path;
+use std::time::Duration;
 
 use exec_env::http::{HttpError, HttpRequest, Redirects, RequestHeader};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 use super::plain_client::{PlainClient, uri};
 use crate::durability::support::run;
@@ -102,6 +104,116 @@ fn a_body_that_breaks_off_is_told() {
             }
         };
         assert!(matches!(broken, HttpError::Body { .. }), "{broken}");
+    });
+}
+
+/// A web server that sends a body without end, `piece` after `piece`, to the one client that it has.
+struct EndlessOrigin {
+    url: String,
+    /// Bytes of the body that its socket has taken.
+    written: watch::Receiver<u64>,
+    /// Ends when the client has gone away.
+    client_gone: tokio::task::JoinHandle<()>,
+}
+
+impl EndlessOrigin {
+    async fn start(piece: Vec<u8>, pause: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+        let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
+        let (counted, written) = watch::channel(0);
+        let client_gone = tokio::spawn(async move {
+            let mut stream = asked(&listener).await;
+            stream.set_nodelay(true).expect("it is connected");
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.expect("the client is there");
+            while stream.write_all(&piece).await.is_ok() {
+                counted.send_modify(|bytes| *bytes += piece.len() as u64);
+                // not a wait: pieces that come one by one are the subject.
+                tokio::time::sleep(pause).await;
+            }
+        });
+        Self { url, written, client_gone }
+    }
+
+    async fn wait_until_written(&mut self, bytes: u64) {
+        self.written.wait_for(|written| *written >= bytes).await.expect("its client is there");
+    }
+
+    /// Waits until nothing has been taken from it for a while.
+    async fn wait_until_stalled(&mut self) -> u64 {
+        self.wait_until_written(1).await;
+        while tokio::time::timeout(Duration::from_millis(500), self.written.changed()).await.is_ok() {}
+        *self.written.borrow()
+    }
+}
+
+/// The next connection, when its request was read.
+async fn asked(listener: &TcpListener) -> TcpStream {
+    let (mut stream, _) = listener.accept().await.expect("it listens");
+    let mut asked = Vec::new();
+    while !asked.ends_with(b"\r\n\r\n") {
+        assert_ne!(stream.read_buf(&mut asked).await.expect("the client is there"), 0, "it goes too early");
+    }
+    stream
+}
+
+#[test]
+fn a_body_waits_for_its_reader_and_nothing_of_it_is_lost() {
+    run(async {
+        // Large pieces fill the window by their bytes, small ones by their number.
+        for (piece_bytes, pause) in [(1_usize << 20, Duration::ZERO), (7, Duration::from_micros(100))] {
+            let piece: Vec<u8> = (0..piece_bytes).map(|at| (at % 251) as u8).collect();
+            for env in [remote::over_memory().await, remote::over_websocket().await] {
+                let mut origin = EndlessOrigin::start(piece.clone(), pause).await;
+                let response = env.environment.http().request(get(origin.url.clone())).await.expect("it answers");
+                let mut body = response.body;
+                // Small pieces are put together by the sockets in between, which takes megabytes of them to fill: so many
+                // pieces that no queue of ours would have taken them are enough.
+                let enough = match piece_bytes {
+                    7 => {
+                        origin.wait_until_written(7 * 4096).await;
+                        7 * 4096
+                    }
+                    _ => origin.wait_until_stalled().await + (8 << 20),
+                };
+                let mut at = 0;
+                while at < enough {
+                    let bytes = body.next().await.expect("the reader may be slow").expect("it has no end");
+                    for byte in bytes {
+                        assert_eq!(byte, piece[(at % piece_bytes as u64) as usize], "byte {at}");
+                        at += 1;
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_request_ends_with_the_last_who_wants_its_body() {
+    run(async {
+        for env in [remote::over_memory().await, remote::over_websocket().await] {
+            let origin = EndlessOrigin::start(vec![b'x'; 1000], Duration::from_millis(1)).await;
+            let mut response = env.environment.http().request(get(origin.url.clone())).await.expect("it answers");
+            response.body.next().await.expect("it has begun");
+            drop(response);
+            origin.client_gone.await.expect("the request has ended there");
+        }
+    });
+}
+
+#[test]
+fn a_request_ends_with_the_last_who_waits_for_its_response() {
+    run(async {
+        for env in [remote::over_memory().await, remote::over_websocket().await] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
+            let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
+            let mut stream = tokio::select! {
+                _ = env.environment.http().request(get(url)) => panic!("nobody answers"),
+                stream = asked(&listener) => stream,
+            };
+            let rest = stream.read_to_end(&mut Vec::new()).await;
+            assert!(matches!(rest, Ok(0) | Err(_)), "the client has gone away");
+        }
     });
 }
 
