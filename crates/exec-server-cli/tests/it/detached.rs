@@ -47,6 +47,36 @@ fn ps_is_a_table_for_people() {
 }
 
 #[test]
+fn a_process_that_waits_for_its_reader_says_so_and_its_reader_misses_nothing() {
+    let server = Server::start(Transport::Unix);
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let fifo = super::support::fifo(folder.path());
+    let script = format!("echo ready; read x < {}; head -c 64M /dev/zero; exit 3", fifo.display());
+    let id = server.detach(&["--no-stdin", "--spool", "1M"], &script);
+    // Whoever attaches and then takes nothing, like a pager.
+    let mut pager = Running::start(&mut server.command(&["attach", &id]));
+    assert_eq!(pager.line(), "ready");
+    std::fs::write(&fifo, "go\n").expect("it waits for us");
+    let stalled = loop {
+        let listed = server.only_process();
+        assert_eq!(listed["state"], "running", "nothing may be dropped that somebody reads: {listed}");
+        if !listed["stalled"].is_null() {
+            break listed;
+        }
+    };
+    assert_eq!(stalled["stalled"], "waits for its reader");
+    let table = server.finish(&["ps"]);
+    assert!(stdout(&table).contains("stalled: waits for its reader"), "{table:?}");
+    let logs = server.finish(&["logs", "--tail", "1", &id]);
+    let note = format!("{id} has more to print and waits: waits for its reader");
+    assert!(stderr(&logs).contains(&note), "{:?}", stderr(&logs));
+    // Its reader takes the rest, and has missed nothing.
+    let (out, err, code) = pager.end();
+    assert_eq!((out.len(), err.as_str(), code), (64 << 20, "", 3));
+    assert_eq!(server.only_process()["state"], "exited");
+}
+
+#[test]
 fn logs_follow_until_the_end_and_begin_where_they_are_told() {
     let server = Server::start(Transport::WebSocket);
     let folder = tempfile::tempdir().expect("a folder can be made");

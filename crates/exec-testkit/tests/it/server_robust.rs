@@ -48,6 +48,48 @@ async fn a_chatty_process_and_a_thousand_pipelined_requests_are_all_answered() {
 }
 
 #[tokio::test]
+async fn waits_for_an_expensive_expression_in_a_long_log_delay_no_other_client() {
+    const WAITS: usize = 20;
+    let server = ServerFixture::start().await;
+    let mut searcher = server.client().await;
+    // Words that are not ASCII, whose boundaries only the slowest of the engines finds; the match is at their end.
+    let line = "größe länge über maß ".repeat(40);
+    searcher.sh("long", &format!("yes '{line}' | head -n 150; echo Z123; exec sleep 1000")).await;
+    let until = |regex: &str| json!({"processId": "long", "until": {"kind": "output", "regex": regex, "afterSeq": 0}});
+    let written = searcher.call("process/wait", until("Z123")).await;
+    assert!(written["result"].is_object(), "{written}");
+    let mut waits = std::collections::BTreeSet::new();
+    for _ in 0..WAITS {
+        waits.insert(searcher.request("process/wait", until(r"(\b\w+\b ?)+ü\bx|\bZ\d{3}\b")).await);
+    }
+    let all_waits_end = async {
+        while !waits.is_empty() {
+            let message = searcher.next().await;
+            if let Some(id) = message["id"].as_i64() {
+                assert!(waits.remove(&id) && message["result"].is_object(), "{message}");
+            }
+        }
+    };
+    let mut other = server.client().await;
+    let mut answered = 0;
+    let other_goes_on = async {
+        loop {
+            assert_eq!(other.call("environment/status", json!({})).await["result"]["status"], "ready");
+            answered += 1;
+        }
+    };
+    with_deadline(async {
+        tokio::select! {
+            () = all_waits_end => {}
+            () = other_goes_on => {}
+        }
+    })
+    .await;
+    // If searches kept others waiting, there would be a call or two behind each.
+    assert!(answered > 4 * WAITS, "{answered} calls during {WAITS} searches");
+}
+
+#[tokio::test]
 async fn a_client_that_reads_misses_nothing_of_a_flood_many_times_the_spool() {
     const BYTES: u64 = 64 << 20;
     let server = ServerFixture::start().await;
