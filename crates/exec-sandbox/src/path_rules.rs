@@ -199,9 +199,12 @@ impl PathRules {
         self.denied_globs().0.iter().any(|glob| may_match_below(glob, path))
     }
 
-    /// Whether something below `path` may be read, so that one may go through it, whatever it is itself.
+    /// Whether something below `path` may be read, or is a link that the path of a rule leads through, so that one may go
+    /// through it, whatever it is itself.
     pub fn leads_to_something(&self, path: &Path) -> bool {
+        let mut links = self.restricted.iter().flat_map(|rules| &rules.links);
         self.by_path().iter().any(|(root, access)| *access >= PathAccess::Read && root.starts_with(path))
+            || links.any(|link| link != path && link.starts_with(path))
     }
 
     /// Whether the path of a rule leads through this link. It may be followed, though nothing may be read there.
@@ -306,10 +309,14 @@ impl ResolvedRule {
         let names: &[&str] = if self.granted == PathAccess::Write { &PROTECTED_NAMES } else { &[] };
         names.iter().map(|name| {
             let target = self.target.join(name);
-            match std::fs::read_link(&target) {
+            let mut rule = match std::fs::read_link(&target) {
                 Ok(_) => Self::of(&target, FileAccess::Read),
                 Err(_) => Self { granted: PathAccess::Read, target, links: Vec::new(), whole_link: None },
-            }
+            };
+            // It is where it is because of the links of this rule. Without them it would grant to read what is protected
+            // wherever somebody lets such a link lead, though this rule itself grants nothing there.
+            rule.links.extend(self.links.iter().cloned());
+            rule
         })
     }
 }
@@ -413,6 +420,45 @@ mod tests {
         });
         let policy = FilePolicy::Restricted { rules: rules.collect(), glob_scan_depth: None };
         PathRules::resolve(&policy, &MachinePaths::default()).expect("the globs are good")
+    }
+
+    #[test]
+    fn one_may_go_to_the_link_that_a_rule_leads_through() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let root = folder.path().canonicalize().expect("it is there");
+        for name in ["home/user", "data"] {
+            std::fs::create_dir_all(root.join(name)).expect("the folder is ours");
+        }
+        let link = root.join("home/user/link");
+        std::os::unix::fs::symlink(root.join("data"), &link).expect("the folder is ours");
+        let rules = rules(&[(link.to_str().expect("plain"), FileAccess::Write)]);
+        for (name, leads) in [("home", true), ("home/user", true), ("data", true), ("home/other", false), ("ho", false)]
+        {
+            assert_eq!(rules.leads_to_something(&root.join(name)), leads, "{name}");
+        }
+        assert!(rules.leads_through_link(&link));
+        assert_eq!(rules.access(&root.join("home/user")), PathAccess::Hidden);
+    }
+
+    #[test]
+    fn a_link_that_the_rules_let_anybody_change_opens_nothing_not_even_what_is_protected() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let root = folder.path().canonicalize().expect("it is there");
+        for name in ["w", "home/.aws"] {
+            std::fs::create_dir_all(root.join(name)).expect("the folder is ours");
+        }
+        std::os::unix::fs::symlink(root.join("home"), root.join("w/link")).expect("the folder is ours");
+        let (workspace, link, outer) = (root.join("w"), root.join("w/link"), root.clone());
+        let text = |path: &PathBuf| path.to_str().expect("plain").to_owned();
+        let (workspace, link, outer) = (text(&workspace), text(&link), text(&outer));
+        let narrow = rules(&[(&workspace, FileAccess::Write), (&link, FileAccess::Write)]);
+        for closed in ["home", "home/.aws", "home/.git"] {
+            assert_eq!(narrow.access(&root.join(closed)), PathAccess::Hidden, "{closed}");
+        }
+        // What is protected there stays so, if another rule opens the place.
+        let wide = rules(&[(&outer, FileAccess::Write), (&link, FileAccess::Write)]);
+        assert_eq!(wide.access(&root.join("home/.aws")), PathAccess::Read);
+        assert_eq!(wide.access(&root.join("home/other")), PathAccess::Write);
     }
 
     #[test]

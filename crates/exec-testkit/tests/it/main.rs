@@ -23,6 +23,7 @@ mod remote_files;
 mod router;
 mod sandbox_probes;
 mod server_robust;
+mod token_scopes;
 mod tokens;
 mod tools_shell;
 mod views;
