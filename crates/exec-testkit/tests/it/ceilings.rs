@@ -402,6 +402,43 @@ async fn a_file_call_under_a_sandbox_is_bound_by_both() {
     assert_eq!(hidden["error"]["data"]["kind"], "ENOENT", "{hidden}");
 }
 
+/// What may be read there and not written is never the second path of a call either.
+#[tokio::test]
+async fn both_paths_of_a_call_are_bound() {
+    let tree = Tree::new();
+    let (a, b) = (tree.folder_of(Folder::A), tree.folder_of(Folder::B));
+    let mut server = BoundServer::start(&format!("read = ['{}']\nwrite = ['{}']", b.display(), a.display())).await;
+    let mut client = server.client(Grant::Everything, None).await;
+    let (own, foreign) = (uri(&a.join("file")), uri(&b.join("file")));
+    let (own_new, foreign_new) = (uri(&a.join("new")), uri(&b.join("new")));
+    let change = |kind: &str, from: &str, to: &str| json!({"changes": [{"kind": kind, "path": from, "dataBase64": "eA==", "destinationPath": to}]});
+    for (method, params) in [
+        ("fs/rename", json!({"sourcePath": own, "destinationPath": foreign_new})),
+        ("fs/rename", json!({"sourcePath": own, "destinationPath": foreign})),
+        ("fs/rename", json!({"sourcePath": foreign, "destinationPath": own_new})),
+        ("fs/copy", json!({"sourcePath": own, "destinationPath": foreign_new, "recursive": false})),
+        ("fs/copy", json!({"sourcePath": own, "destinationPath": foreign, "recursive": false})),
+        ("fs/applyChanges", change("rename", &own, &foreign_new)),
+        ("fs/applyChanges", change("rename", &foreign, &own_new)),
+        ("fs/applyChanges", change("write", &foreign_new, "")),
+        ("fs/applyChanges", change("remove", &foreign, "")),
+        ("fs/createSymlink", json!({"path": foreign_new, "target": "file"})),
+        ("fs/writeFile", json!({"path": uri(&a.join("to-b/file")), "dataBase64": "eA=="})),
+        ("fs/open", json!({"handleId": "h", "path": uri(&a.join("to-b/file")), "mode": "replace"})),
+        ("fs/setPermissions", json!({"path": uri(&a.join("to-b/file")), "mode": 0o777})),
+    ] {
+        let told = client.refused_by(method, params.clone()).await;
+        assert_eq!(told.as_deref(), Some("server/roots"), "{method} {params}");
+    }
+    // And what is allowed of them goes on.
+    let copied = client.call("fs/copy", json!({"sourcePath": foreign, "destinationPath": own_new, "recursive": false}));
+    assert!(copied.await.get("result").is_some());
+    for (folder, text) in [(&a, "a"), (&b, "b")] {
+        assert_eq!(std::fs::read_to_string(folder.join("file")).expect("it is there"), text);
+    }
+    assert!(!b.join("new").exists());
+}
+
 #[tokio::test]
 async fn a_ceiling_without_network_makes_no_request_and_one_of_methods_knows_no_other() {
     let mut server = BoundServer::start("network = false\nmethods = ['http/*', 'fs/readFile']").await;

@@ -156,6 +156,14 @@ impl Material<'_> {
                     Expect::NotForbidden,
                 )
             }
+            Method::HttpAcknowledge => vec![
+                step(json!({"requestId": VICTIM, "seq": 1}), Expect::AsUnknown),
+                step(json!({"requestId": self.fresh, "seq": 1}), Expect::Done),
+            ],
+            Method::HttpCancel => vec![
+                step(json!({"requestId": VICTIM}), Expect::AsUnknown),
+                step(json!({"requestId": self.fresh}), Expect::Done),
+            ],
             Method::NetOpen => {
                 let socket = self.path(&["file"], random);
                 let unix = json!({"kind": "unix", "path": socket.uri});
