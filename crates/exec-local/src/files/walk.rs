@@ -26,15 +26,16 @@ pub(super) fn walk(
     cancel: &CancelFlag,
 ) -> Result<WalkListing, FileReason> {
     options.check()?;
-    let own = ResolvedPath::resolve(policy, root, LinkPolicy::Follow).and_then(|root| root.stat()).map_err(os)?;
-    let kind = match kind_of(&own) {
-        FileKind::Symlink => {
-            // A link whose target does not exist fails in either case; another is entered only if links are followed.
+    let own = ResolvedPath::resolve(policy, root, LinkPolicy::Follow).and_then(|root| root.stat());
+    let kind = match own.as_ref().map(kind_of) {
+        Ok(FileKind::Symlink) | Err(_) => {
+            // A link whose target does not exist fails in either case; another is entered only if links are followed. One that
+            // a rule of the policy leads through may be followed, though it may not be looked at.
             let target = open_handle(policy, root, LinkPolicy::Follow, Wanted::Read);
-            let target = target.and_then(|target| fstat(&target)).map_err(os)?;
+            let target = target.and_then(|target| fstat(&target)).map_err(|errno| os(own.err().unwrap_or(errno)))?;
             if options.follow_directory_symlinks { kind_of(&target) } else { FileKind::Symlink }
         }
-        other => other,
+        Ok(other) => other,
     };
     if kind != FileKind::Directory {
         return Ok(WalkListing::default());

@@ -196,9 +196,9 @@ impl Scope {
 
     /// Whether a folder lies above something that may be read, or above a link to it that the token names.
     fn is_on_the_way(&self, path: &Path) -> bool {
-        self.ways_of_roots().iter().any(|way| {
-            way.end.starts_with(path) || way.followed.iter().any(|link| link != path && link.starts_with(path))
-        })
+        let links = self.root_paths().into_iter().flat_map(|root| route(&root, true).followed);
+        self.ends_of_roots().iter().any(|end| end.starts_with(path))
+            || links.into_iter().any(|link| link != path && link.starts_with(path))
     }
 
     /// Whether the nearest place above a path that anything was said of is what a sandbox for workspaces protects.
@@ -215,6 +215,12 @@ impl Scope {
         let below =
             guarded.filter(|guarded| guarded != path && guarded.starts_with(path) && self.is_protected(guarded));
         below.collect()
+    }
+
+    /// Whether a root leads through a link that whoever has the token can change. It opens nothing; but what it protects
+    /// where it leads, and the link itself, may stay protected from what the other roots permit.
+    pub(super) fn has_a_root_that_is_none(&self) -> bool {
+        self.ways_of_roots().len() < self.root_paths().len()
     }
 
     fn is_guarded(&self, path: &Path) -> bool {
