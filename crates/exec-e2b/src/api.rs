@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use serde::Deserialize;
@@ -19,6 +18,7 @@ use crate::envd::measure;
 use crate::error::{Code, ServiceError};
 use crate::limits::{DEFAULT_TIMEOUT, LIST_PAGE, MAX_TIMEOUT, SANDBOX_TEXT_BYTES};
 use crate::record::Record;
+use crate::request_body::RequestBody;
 use crate::response::{self, HttpResponse};
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{E2bServer, NewSandbox};
@@ -32,7 +32,7 @@ const ENVD_VERSION: &str = "0.6.13";
 const CLIENT_ID: &str = "exec-server";
 
 pub(crate) async fn answer(
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     server: &Arc<E2bServer>,
     options: &ListenOptions,
 ) -> HttpResponse {
@@ -43,7 +43,7 @@ pub(crate) async fn answer(
 }
 
 async fn route(
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     server: &Arc<E2bServer>,
     options: &ListenOptions,
 ) -> Result<HttpResponse, ServiceError> {
@@ -125,7 +125,7 @@ fn check_key(headers: &HeaderMap, server: &E2bServer) -> Result<(), ServiceError
     }
 }
 
-async fn read_json<T: DeserializeOwned>(server: &E2bServer, body: Incoming) -> Result<T, ServiceError> {
+async fn read_json<T: DeserializeOwned>(server: &E2bServer, body: RequestBody) -> Result<T, ServiceError> {
     let held = server.budget.read(body).await?;
     crate::connect::decode(&held.bytes)
 }

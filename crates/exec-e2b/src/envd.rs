@@ -16,7 +16,6 @@ pub(crate) mod watch;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HOST};
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use subtle::ConstantTimeEq;
@@ -25,13 +24,13 @@ use crate::connect::{self, CallKind, EnvelopeReader};
 use crate::error::{Code, ServiceError};
 use crate::machine::Measured;
 use crate::record::millis;
-use crate::request_body::BodyPieces;
+use crate::request_body::{BodyPieces, RequestBody};
 use crate::response::{self, HttpResponse};
 use crate::sandbox::Sandbox;
 use crate::sandboxes::{DEBUG_SANDBOX, E2bServer};
 use crate::server::host_name;
 
-pub(crate) async fn answer(request: Request<Incoming>, server: &Arc<E2bServer>) -> HttpResponse {
+pub(crate) async fn answer(request: Request<RequestBody>, server: &Arc<E2bServer>) -> HttpResponse {
     let path = request.uri().path().to_owned();
     match (request.method(), path.as_str()) {
         (&Method::GET, "/files") | (&Method::POST, "/files") => rest(files::answer(request, server).await),
@@ -60,7 +59,7 @@ fn rest(result: Result<HttpResponse, ServiceError>) -> HttpResponse {
 }
 
 /// A call of Connect.
-async fn rpc(request: Request<Incoming>, server: &Arc<E2bServer>, service: &str, method: &str) -> HttpResponse {
+async fn rpc(request: Request<RequestBody>, server: &Arc<E2bServer>, service: &str, method: &str) -> HttpResponse {
     let kind = match (service, method) {
         ("process.Process", "Start" | "Connect" | "StreamInput") | ("filesystem.Filesystem", "WatchDir") => {
             CallKind::Stream
@@ -94,7 +93,7 @@ async fn rpc(request: Request<Incoming>, server: &Arc<E2bServer>, service: &str,
     }
 }
 
-async fn unary(call: Call, body: Incoming, service: &str, method: &str) -> Result<serde_json::Value, ServiceError> {
+async fn unary(call: Call, body: RequestBody, service: &str, method: &str) -> Result<serde_json::Value, ServiceError> {
     let deadline = connect::deadline(&call.headers)?;
     let held = call.server.budget.read(body).await?;
     let message = &held.bytes;

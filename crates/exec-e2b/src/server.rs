@@ -10,7 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::{HOST, ORIGIN};
+use hyper::header::HeaderValue;
+use hyper::header::{CONTENT_TYPE, EXPECT, HOST, ORIGIN};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -20,6 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::error::{Code, ServiceError};
 use crate::limits::{ACCEPT_PAUSE, CONNECTIONS, HEADER_TIMEOUT};
+use crate::request_body::{RequestBody, UnreadBody};
 use crate::response::{self, HttpResponse};
 use crate::sandboxes::E2bServer;
 use crate::{api, envd};
@@ -128,13 +130,29 @@ async fn answer(
     server: Arc<E2bServer>,
     options: &ListenOptions,
 ) -> HttpResponse {
-    if let Err(error) = check_caller(request.headers(), options) {
-        return response::json(error.code.status(), &error.rest_json());
+    let unread = UnreadBody::default();
+    let may_discard = !sends_while_it_listens(request.headers());
+    let request = request.map(|incoming| RequestBody::new(incoming, unread.clone()));
+    let response = match check_caller(request.headers(), options) {
+        Err(error) => {
+            drop(request);
+            response::json(error.code.status(), &error.rest_json())
+        }
+        Ok(()) => match service {
+            Service::Envd => envd::answer(request, &server).await,
+            Service::Api => api::answer(request, &server, options).await,
+        },
+    };
+    if may_discard {
+        unread.discard().await;
     }
-    match service {
-        Service::Envd => envd::answer(request, &server).await,
-        Service::Api => api::answer(request, &server, options).await,
-    }
+    response
+}
+
+/// Whether a client reads the response before its body has ended: of a stream of messages, or because it asks first.
+fn sends_while_it_listens(headers: &HeaderMap) -> bool {
+    let is_stream = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/connect+");
+    headers.contains_key(EXPECT) || headers.get(CONTENT_TYPE).is_some_and(is_stream)
 }
 
 /// Refuses pages of browsers.

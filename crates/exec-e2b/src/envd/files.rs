@@ -12,7 +12,6 @@ use std::time::SystemTime;
 use bytes::{Bytes, BytesMut};
 use exec_env::files::{FileKind, Files, LinkPolicy, OpenFile, OpenMode};
 use flate2::write::GzDecoder;
-use hyper::body::Incoming;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, VARY};
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use serde_json::{Value, json};
@@ -24,12 +23,15 @@ use super::signature::{Operation, Signed};
 use super::{Call, carries_token, named_sandbox, sandbox_name, unauthorized};
 use crate::error::{Code, ServiceError};
 use crate::limits::{BLOCK_BYTES, GZIP_PIECE_BYTES};
-use crate::request_body::BodyPieces;
+use crate::request_body::{BodyPieces, RequestBody};
 use crate::response::{self, HttpResponse};
 use crate::sandbox::Sandbox;
 use crate::sandboxes::E2bServer;
 
-pub(super) async fn answer(request: Request<Incoming>, server: &Arc<E2bServer>) -> Result<HttpResponse, ServiceError> {
+pub(super) async fn answer(
+    request: Request<RequestBody>,
+    server: &Arc<E2bServer>,
+) -> Result<HttpResponse, ServiceError> {
     let (head, body) = request.into_parts();
     let query = parse_query(head.uri.query().unwrap_or_default());
     let operation = if head.method == Method::GET { Operation::Read } else { Operation::Write };
@@ -167,7 +169,7 @@ impl FileReader {
     }
 }
 
-async fn write(call: &Call, path: Option<&str>, body: Incoming) -> Result<HttpResponse, ServiceError> {
+async fn write(call: &Call, path: Option<&str>, body: RequestBody) -> Result<HttpResponse, ServiceError> {
     let content_type = call.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let pieces = BodyPieces::new(body);
     let written = match Multipart::of_content_type(content_type) {

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use exec_core::{Command, Io, ProcessId, RunAs, Signal, TerminalSize, TimeLimit, WriteId};
 use exec_env::process::{ProcessError, ProcessInfo, ProcessReason, Signalled, WaitCondition, Waited, Written};
 use hyper::StatusCode;
-use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -19,7 +18,7 @@ use super::process_stream::{ProcessStream, StreamOptions};
 use crate::connect;
 use crate::error::{Code, ServiceError};
 use crate::limits::{LABEL_BYTES, TAG_BYTES};
-use crate::request_body::BodyPieces;
+use crate::request_body::{BodyPieces, RequestBody};
 use crate::response::{self, HttpResponse};
 use crate::sandbox::{CallUser, Sandbox};
 
@@ -149,7 +148,7 @@ impl Label {
     }
 }
 
-pub(super) async fn start(call: Call, body: Incoming) -> Result<HttpResponse, ServiceError> {
+pub(super) async fn start(call: Call, body: RequestBody) -> Result<HttpResponse, ServiceError> {
     let request: StartRequest = call.messages(BodyPieces::new(body)).only().await?;
     let deadline = connect::deadline(&call.headers)?;
     let command = command_of(&call, request, deadline).await?;
@@ -218,7 +217,7 @@ fn terminal_size(pty: Pty) -> Result<TerminalSize, ServiceError> {
 }
 
 /// Everything that was printed so far, then what is printed from now on, then the end.
-pub(super) async fn connect(call: Call, body: Incoming) -> Result<HttpResponse, ServiceError> {
+pub(super) async fn connect(call: Call, body: RequestBody) -> Result<HttpResponse, ServiceError> {
     let request: ProcessRequest = call.messages(BodyPieces::new(body)).only().await?;
     let info = find_listed(&call.sandbox, &request.process).await?;
     let options = StreamOptions {
@@ -259,7 +258,7 @@ pub(super) async fn send_input(call: &Call, request: SendInputRequest) -> Result
 }
 
 /// Messages of one body, the first of which names the process. They are written in their order, and answered when all are.
-pub(super) async fn stream_input(call: Call, body: Incoming) -> Result<HttpResponse, ServiceError> {
+pub(super) async fn stream_input(call: Call, body: RequestBody) -> Result<HttpResponse, ServiceError> {
     let deadline = connect::deadline(&call.headers)?;
     let sandbox = &call.sandbox;
     let written = async {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use exec_env::files::{Change, ChangeBatch, ChangeStream, FileError, FileKind, LinkPolicy, WatchOptions};
 use futures_util::{StreamExt, stream};
-use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -20,7 +19,7 @@ use super::entry::entry;
 use crate::connect;
 use crate::error::{Code, ServiceError};
 use crate::limits::{LOOKS_AT_ONCE, POLLED_EVENTS, WATCH_POLL_WAIT, WATCHERS};
-use crate::request_body::BodyPieces;
+use crate::request_body::{BodyPieces, RequestBody};
 use crate::response::{self, HttpResponse};
 use crate::sandbox::Sandbox;
 
@@ -198,7 +197,7 @@ fn root_gone(root: &Path) -> ServiceError {
 }
 
 /// A watch as a stream.
-pub(super) async fn watch_dir(call: Call, body: Incoming) -> Result<HttpResponse, ServiceError> {
+pub(super) async fn watch_dir(call: Call, body: RequestBody) -> Result<HttpResponse, ServiceError> {
     let request = call.messages(BodyPieces::new(body)).only().await?;
     let watch = Watch::open(&call, request).await?;
     let stream = WatchStream {

@@ -44,6 +44,31 @@ async fn messages_that_are_none_are_refused_in_words() {
     is_served(&server).await;
 }
 
+/// A connection that closes while its client still sends hides the answer behind a broken pipe.
+#[tokio::test]
+async fn whoever_sends_what_is_refused_is_told_why() {
+    const BYTES: usize = 24 << 20;
+    let account = Account::new();
+    let server = account.start(&[]).await;
+    let kind = ("Content-Type", "application/octet-stream");
+    for (line, headers, status) in [
+        ("POST /files?path=/tmp", vec![kind], 400),
+        ("POST /files?path=/tmp&signature=x", vec![kind], 401),
+        ("POST /nothing", vec![kind], 501),
+        ("POST /files?path=/tmp", vec![kind, ("Origin", "http://page.example")], 403),
+        ("POST /filesystem.Filesystem/Stat", vec![("Content-Type", "application/json")], 429),
+    ] {
+        let mut stream = send(&server.envd, line, &headers, Some(BYTES), b"").await;
+        let sent = stream.write_all(&vec![b' '; BYTES]).await;
+        assert!(sent.is_ok(), "{line}: {sent:?}");
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).await.expect("an answer");
+        let answer = parse(&bytes);
+        assert_eq!(answer.status, status, "{line}: {}", answer.text());
+    }
+    is_served(&server).await;
+}
+
 #[tokio::test]
 async fn envelopes_that_lie_about_their_length_cost_nothing() {
     let account = Account::new();
