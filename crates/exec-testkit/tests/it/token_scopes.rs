@@ -38,9 +38,9 @@ use tokio::task::JoinSet;
 
 use crate::durability::support::number_from_env;
 use crate::remote::{self, InProcessServer};
-use model::{ENVIRONMENT, Scope, Touch};
-use requests::{ABSENT, Expect, Material, Step, VICTIM};
-use tree::{Secret, Tree, is_fresh};
+use model::{ENVIRONMENT, PathUse, Scope};
+use requests::{ABSENT, Expectation, OTHERS_ID, RequestBuilder, TestRequest};
+use tree::{SecretFile, Tree, is_fresh};
 
 /// At least so many scopes, unless `EXEC_SOAK_ROUNDS` asks for more.
 const SCOPES: u64 = 12;
@@ -56,12 +56,12 @@ const PATHS: usize = 5;
 async fn any_scope_permits_what_it_says_and_nothing_else() {
     let scopes = number_from_env("EXEC_SOAK_ROUNDS").map_or(SCOPES, |rounds| rounds.max(SCOPES));
     let first = number_from_env("EXEC_SOAK_SEED").unwrap_or(1);
-    let stage = Stage::new().await;
-    let mut victim = Victim::new(&stage).await;
+    let server = TestServer::new().await;
+    let mut other_subject = OtherSubject::new(&server).await;
     let mut counts = Counts::default();
     for seed in (first..first + scopes).chain(REMARKABLE) {
-        Round::play(&stage, &victim, seed, &mut counts).await;
-        victim.has_everything(&stage, seed).await;
+        ScopeCheck::play(&server, &other_subject, seed, &mut counts).await;
+        other_subject.has_everything(&server, seed).await;
     }
     println!("{counts:?}");
     let Counts { kept_out, done, refused } = counts;
@@ -79,9 +79,9 @@ struct Counts {
 }
 
 /// A server with this machine and a far one, which lets in who has a token.
-struct Stage {
+struct TestServer {
     tree: Tree,
-    secrets: Vec<Secret>,
+    secrets: Vec<SecretFile>,
     keys: tempfile::TempDir,
     target: Target,
     local: Arc<LocalEnvironment>,
@@ -94,7 +94,7 @@ struct Stage {
     _tasks: JoinSet<()>,
 }
 
-impl Stage {
+impl TestServer {
     async fn new() -> Self {
         let tree = Tree::new();
         let keys = tempfile::tempdir().expect("a folder can be made");
@@ -231,13 +231,13 @@ impl Client {
 }
 
 /// The other subject, and what it has.
-struct Victim {
+struct OtherSubject {
     client: Client,
     session: String,
 }
 
-impl Victim {
-    async fn new(stage: &Stage) -> Self {
+impl OtherSubject {
+    async fn new(server: &TestServer) -> Self {
         let scope = Scope {
             methods: vec!["*".to_owned()],
             roots: None,
@@ -246,23 +246,23 @@ impl Victim {
             is_expired: false,
             subject: Some("alice"),
         };
-        let (client, session) = Client::begin(stage.connect(&scope).await.expect("the token is good")).await;
-        let mut victim = Self { client, session };
+        let (client, session) = Client::begin(server.connect(&scope).await.expect("the token is good")).await;
+        let mut other_subject = Self { client, session };
         let tcp = |port: u16| json!({"kind": "tcp", "host": "127.0.0.1", "port": port});
-        let file = format!("file://{}", stage.tree.root.join("outside/file").display());
+        let file = format!("file://{}", server.tree.root.join("outside/file").display());
         for (method, params) in [
             (
                 "process/start",
-                json!({"processId": VICTIM, "argv": ["/bin/cat"], "cwd": "file:///", "env": {}, "tty": true}),
+                json!({"processId": OTHERS_ID, "argv": ["/bin/cat"], "cwd": "file:///", "env": {}, "tty": true}),
             ),
-            ("fs/open", json!({"handleId": VICTIM, "path": file})),
-            ("net/open", json!({"streamId": VICTIM, "to": tcp(stage.port)})),
-            ("net/listen", json!({"listenerId": VICTIM, "at": tcp(0)})),
-            ("fs/watch", json!({"watchId": VICTIM, "path": format!("file://{}", stage.keys.path().display())})),
+            ("fs/open", json!({"handleId": OTHERS_ID, "path": file})),
+            ("net/open", json!({"streamId": OTHERS_ID, "to": tcp(server.port)})),
+            ("net/listen", json!({"listenerId": OTHERS_ID, "at": tcp(0)})),
+            ("fs/watch", json!({"watchId": OTHERS_ID, "path": format!("file://{}", server.keys.path().display())})),
         ] {
-            victim.done(method, &params, 0).await;
+            other_subject.done(method, &params, 0).await;
         }
-        victim
+        other_subject
     }
 
     async fn done(&mut self, method: &str, params: &Value, seed: u64) -> Value {
@@ -272,24 +272,24 @@ impl Victim {
     }
 
     /// Nothing of it was taken, ended or written to.
-    async fn has_everything(&mut self, stage: &Stage, seed: u64) {
-        let read = self.done("process/read", &json!({"processId": VICTIM}), seed).await;
+    async fn has_everything(&mut self, server: &TestServer, seed: u64) {
+        let read = self.done("process/read", &json!({"processId": OTHERS_ID}), seed).await;
         assert_eq!(read["result"]["exited"], false, "EXEC_SOAK_SEED={seed}: {read}");
         assert_eq!(read["result"]["chunks"], json!([]), "EXEC_SOAK_SEED={seed}: {read}");
-        let block = json!({"handleId": VICTIM, "offset": 0, "len": 10});
+        let block = json!({"handleId": OTHERS_ID, "offset": 0, "len": 10});
         assert_eq!(self.done("fs/readBlock", &block, seed).await["result"]["chunk"], "cGxhaW4=");
-        let written = json!({"streamId": VICTIM, "offset": 0, "chunk": ""});
+        let written = json!({"streamId": OTHERS_ID, "offset": 0, "chunk": ""});
         self.done("net/write", &written, seed).await;
         let processes = self.done("process/list", &json!({}), seed).await;
         assert_eq!(processes["result"]["processes"].as_array().map(Vec::len), Some(1), "{processes}");
         // The id of a listener that is there means that listener.
         let at = json!({"kind": "tcp", "host": "127.0.0.1", "port": 0});
-        self.done("net/listen", &json!({"listenerId": VICTIM, "at": at}), seed).await;
+        self.done("net/listen", &json!({"listenerId": OTHERS_ID, "at": at}), seed).await;
         if !seed.is_multiple_of(8) {
             return;
         }
         // A watch that was ended would say nothing.
-        std::fs::write(stage.keys.path().join("seen"), seed.to_string()).expect("the folder is ours");
+        std::fs::write(server.keys.path().join("seen"), seed.to_string()).expect("the folder is ours");
         while !self.client.heard.iter().any(|heard| heard.contains("fs/changed") && heard.contains("seen")) {
             self.client.hear(&format!("the watch of the other subject, EXEC_SOAK_SEED={seed}")).await;
         }
@@ -298,20 +298,20 @@ impl Victim {
 }
 
 /// One scope, and all that is asked with it.
-struct Round<'a> {
-    stage: &'a Stage,
-    victim: &'a Victim,
+struct ScopeCheck<'a> {
+    server: &'a TestServer,
+    other_subject: &'a OtherSubject,
     scope: Scope,
     seed: u64,
     client: Client,
     random: SeededRng,
 }
 
-impl<'a> Round<'a> {
-    async fn play(stage: &'a Stage, victim: &'a Victim, seed: u64, counts: &mut Counts) {
+impl<'a> ScopeCheck<'a> {
+    async fn play(server: &'a TestServer, other_subject: &'a OtherSubject, seed: u64, counts: &mut Counts) {
         let mut random = SeededRng::new(seed);
-        let scope = Scope::random(&stage.tree, &mut random);
-        let connected = stage.connect(&scope).await;
+        let scope = Scope::random(&server.tree, &mut random);
+        let connected = server.connect(&scope).await;
         if !scope.is_let_in() {
             let is_refused = matches!(connected, Err(ConnectError::Refused { status: 401, .. }));
             assert!(is_refused, "EXEC_SOAK_SEED={seed} {scope:?}");
@@ -320,43 +320,43 @@ impl<'a> Round<'a> {
         }
         let connection = connected.unwrap_or_else(|error| panic!("EXEC_SOAK_SEED={seed} {scope:?}: {error}"));
         for role in ["driver", "observer"] {
-            let mut stranger = Client::new(stage.connect(&scope).await.expect("the token is good"));
-            let resume = json!({"clientName": "x", "resumeSessionId": victim.session, "role": role});
+            let mut stranger = Client::new(server.connect(&scope).await.expect("the token is good"));
+            let resume = json!({"clientName": "x", "resumeSessionId": other_subject.session, "role": role});
             let answer = stranger.call("initialize", &resume).await;
             assert_eq!(answer["error"]["data"]["kind"], "unknownSession", "EXEC_SOAK_SEED={seed}: {answer}");
         }
         let (client, _) = Client::begin(connection).await;
-        let mut round = Self { stage, victim, scope, seed, client, random };
-        let own = round.material("start", 0).own_process(&round.scope);
-        round.judge(&own, false, "start", counts).await;
+        let mut check = Self { server, other_subject, scope, seed, client, random };
+        let own = check.builder("start", 0).own_process(&check.scope);
+        check.judge(&own, false, "start", counts).await;
         for (at, method) in Method::ALL.iter().enumerate() {
             let names_paths = method.name().starts_with("fs/") || *method == Method::ProcessStart;
-            for again in 0..if names_paths && round.scope.permits_method(*method) { PATHS } else { 1 } {
+            for again in 0..if names_paths && check.scope.permits_method(*method) { PATHS } else { 1 } {
                 let fresh = format!("new-{seed}-{at}-{again}-");
-                let mut random = SeededRng::new(round.random.below(usize::MAX) as u64);
-                let steps = round.material(&fresh, at * PATHS + again).steps(*method, &mut random);
+                let mut random = SeededRng::new(check.random.below(usize::MAX) as u64);
+                let requests = check.builder(&fresh, at * PATHS + again).requests(*method, &mut random);
                 let mut done = false;
-                for step in &steps {
-                    done = round.judge(step, done, &fresh, counts).await;
+                for request in &requests {
+                    done = check.judge(request, done, &fresh, counts).await;
                 }
-                stage.tree.remove_fresh(&fresh);
+                server.tree.remove_fresh(&fresh);
             }
         }
     }
 
-    fn material<'b>(&'b self, fresh: &'b str, number: usize) -> Material<'b> {
-        let victim_session = &self.victim.session;
-        let near = self.stage.tree.places().into_iter().filter(|place| self.scope.reads(place)).collect();
-        Material { tree: &self.stage.tree, port: self.stage.port, fresh, victim_session, near, number }
+    fn builder<'b>(&'b self, fresh: &'b str, number: usize) -> RequestBuilder<'b> {
+        let others_session = &self.other_subject.session;
+        let near = self.server.tree.places().into_iter().filter(|place| self.scope.reads(place)).collect();
+        RequestBuilder { tree: &self.server.tree, port: self.server.port, fresh, others_session, near, number }
     }
 
     /// Makes a request and compares what becomes of it with the model. Returns whether it was carried out.
-    async fn judge(&mut self, step: &Step, before_was_done: bool, fresh: &str, counts: &mut Counts) -> bool {
-        let Step { method, params, expect } = step;
+    async fn judge(&mut self, request: &TestRequest, before_was_done: bool, fresh: &str, counts: &mut Counts) -> bool {
+        let TestRequest { method, params, expect } = request;
         let expected = self.expected(*method, expect, before_was_done);
-        let files = self.stage.tree.snapshot();
+        let files = self.server.tree.snapshot();
         let has_effects = !method.name().starts_with("fs/");
-        let effects = if has_effects { Some(self.stage.effects().await) } else { None };
+        let effects = if has_effects { Some(self.server.effects().await) } else { None };
         let answer = self.client.call(method.name(), params).await;
         let at = format!("EXEC_SOAK_SEED={}\n{} {params}\n{:?}\nanswer {answer}", self.seed, method.name(), self.scope);
         let is_done = answer.get("result").is_some();
@@ -375,28 +375,29 @@ impl<'a> Round<'a> {
             Outcome::Anything => {}
         }
         match expect {
-            Expect::Told(touch, is_told) if expected == Outcome::Done => {
-                let (is_told, is_permitted) = (is_told(&answer["result"]), self.scope.permits(touch));
+            Expectation::Told(path_use, is_told) if expected == Outcome::Done => {
+                let (is_told, is_permitted) = (is_told(&answer["result"]), self.scope.permits(path_use));
                 // Where links lead, nobody needs to watch.
-                let may_differ = if is_told { self.scope.may_show_the_way(touch) } else { !touch.is_plain() };
+                let may_differ = if is_told { self.scope.may_show_the_way(path_use) } else { !path_use.is_plain() };
                 assert!(is_told == is_permitted || may_differ, "{at}");
             }
-            Expect::AsUnknown if self.scope.permits_method(*method) => {
-                let text = |value: &Value| value.to_string().replace(&self.victim.session, "?").replace(VICTIM, "?");
+            Expectation::AsUnknown if self.scope.permits_method(*method) => {
+                let text =
+                    |value: &Value| value.to_string().replace(&self.other_subject.session, "?").replace(OTHERS_ID, "?");
                 let absent: Value = serde_json::from_str(
-                    &params.to_string().replace(VICTIM, ABSENT).replace(&self.victim.session, ABSENT),
+                    &params.to_string().replace(OTHERS_ID, ABSENT).replace(&self.other_subject.session, ABSENT),
                 )
                 .expect("JSON");
                 let answer_if_absent = self.client.call(method.name(), &absent).await;
                 assert_eq!(text(&answer), text(&answer_if_absent).replace(ABSENT, "?"), "{at}");
             }
-            Expect::Unserved => assert_eq!(answer["error"]["code"], -32601, "{at}"),
+            Expectation::Unserved => assert_eq!(answer["error"]["code"], -32601, "{at}"),
             _ => {}
         }
         if *method == Method::SessionList {
-            assert!(!answer.to_string().contains(&self.victim.session), "{at}");
+            assert!(!answer.to_string().contains(&self.other_subject.session), "{at}");
         }
-        let mut now = self.stage.tree.snapshot();
+        let mut now = self.server.tree.snapshot();
         let mut then = files;
         if is_done {
             counts.done += 1;
@@ -405,7 +406,7 @@ impl<'a> Round<'a> {
         } else {
             counts.refused += usize::from(rule.is_some());
             if let (Some(_), Some(effects)) = (rule, effects) {
-                assert!(self.stage.effects().await.are_all_of(&effects), "it had an effect\n{at}");
+                assert!(self.server.effects().await.are_all_of(&effects), "it had an effect\n{at}");
             }
         }
         assert!(then == now, "files have changed: {:?}\n{at}", changed(&then, &now));
@@ -413,14 +414,14 @@ impl<'a> Round<'a> {
         is_done
     }
 
-    fn expected(&self, method: Method, expect: &Expect, before_was_done: bool) -> Outcome {
-        if matches!(expect, Expect::Unserved) {
+    fn expected(&self, method: Method, expect: &Expectation, before_was_done: bool) -> Outcome {
+        if matches!(expect, Expectation::Unserved) {
             return Outcome::Fails;
         }
         if !self.scope.permits_method(method) {
             return Outcome::Refused("token/methods");
         }
-        let is_files_or_start = matches!(expect, Expect::Files(_) | Expect::Start(_));
+        let is_files_or_start = matches!(expect, Expectation::Files(_) | Expectation::Start(_));
         match self.expected_of_roots(expect, before_was_done) {
             Outcome::Done if is_files_or_start && self.scope.has_a_root_that_is_none() => {
                 Outcome::DoneOrRefused(self.scope.file_rule())
@@ -430,33 +431,33 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn expected_of_roots(&self, expect: &Expect, before_was_done: bool) -> Outcome {
+    fn expected_of_roots(&self, expect: &Expectation, before_was_done: bool) -> Outcome {
         match expect {
-            Expect::Files(touches) if touches.iter().all(|touch| self.scope.permits(touch)) => Outcome::Done,
-            Expect::Files(touches) if touches.iter().all(|touch| self.permits_or_shows(touch)) => {
+            Expectation::Files(uses) if uses.iter().all(|path_use| self.scope.permits(path_use)) => Outcome::Done,
+            Expectation::Files(uses) if uses.iter().all(|path_use| self.permits_or_shows(path_use)) => {
                 Outcome::DoneOrRefused(self.scope.file_rule())
             }
-            Expect::Files(_) => Outcome::Refused(self.scope.file_rule()),
-            Expect::Start(asked) => match asked.refused_by(&self.scope) {
+            Expectation::Files(_) => Outcome::Refused(self.scope.file_rule()),
+            Expectation::Start(asked) => match asked.refused_by(&self.scope) {
                 Some(rule) => Outcome::Refused(rule),
                 None if asked.runs() => Outcome::Done,
                 None => Outcome::NotForbidden,
             },
-            Expect::Refused(rule) => Outcome::Refused(rule),
-            Expect::Told(..) | Expect::Done => Outcome::Done,
-            Expect::AsBefore if before_was_done => Outcome::Done,
-            Expect::AsBefore => Outcome::Fails,
-            Expect::NotForbidden | Expect::AsUnknown => Outcome::NotForbidden,
-            Expect::Unserved => Outcome::Fails,
+            Expectation::Refused(rule) => Outcome::Refused(rule),
+            Expectation::Told(..) | Expectation::Done => Outcome::Done,
+            Expectation::AsBefore if before_was_done => Outcome::Done,
+            Expectation::AsBefore => Outcome::Fails,
+            Expectation::NotForbidden | Expectation::AsUnknown => Outcome::NotForbidden,
+            Expectation::Unserved => Outcome::Fails,
         }
     }
 
-    fn permits_or_shows(&self, touch: &Touch) -> bool {
-        self.scope.permits(touch) || self.scope.may_show_the_way(touch)
+    fn permits_or_shows(&self, path_use: &PathUse) -> bool {
+        self.scope.permits(path_use) || self.scope.may_show_the_way(path_use)
     }
 
     fn nothing_hidden_was_told(&mut self, at: &str) {
-        for secret in self.stage.secrets.iter().filter(|secret| !self.scope.reads(&secret.path)) {
+        for secret in self.server.secrets.iter().filter(|secret| !self.scope.reads(&secret.path)) {
             for heard in &self.client.heard {
                 let told = secret.signs.iter().find(|sign| heard.contains(*sign));
                 assert!(told.is_none(), "it was told of {}: {heard}\n{at}", secret.path.display());

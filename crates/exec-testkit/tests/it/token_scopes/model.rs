@@ -7,26 +7,26 @@ use exec_testkit::test_data::SeededRng;
 use exec_transport::token::{Audience, Root, TokenClaims, TokenScope, WeakestSandbox};
 use exec_wire::method::Method;
 
-use super::tree::{PROTECTED, Spelled, Tree, pick};
+use super::tree::{PROTECTED, SpelledPath, Tree, pick};
 
 /// The audience of the server in the test.
 pub(super) const ENVIRONMENT: &str = "build";
 
 /// What a request does at a path.
 #[derive(Debug, Clone)]
-pub(super) enum Touch {
+pub(super) enum PathUse {
     /// Reads what it leads to.
-    Read(Spelled),
+    Read(SpelledPath),
     /// Tells or lists what it leads to. That may be a folder on the way to a root, of which only the way is shown.
-    Look(Spelled),
+    Look(SpelledPath),
     /// Reads the name itself, which may be a link.
-    ReadName(Spelled),
+    ReadName(SpelledPath),
     /// Writes what it leads to.
-    Write(Spelled),
+    Write(SpelledPath),
     /// Makes something of this name.
-    Make(Spelled),
+    Make(SpelledPath),
     /// Takes this name away, with all below it.
-    Remove(Spelled),
+    Remove(SpelledPath),
 }
 
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ struct Route {
     end: PathBuf,
 }
 
-impl Touch {
+impl PathUse {
     /// Whether its path leads straight to where it ends.
     pub(super) fn is_plain(&self) -> bool {
         let (Self::Read(path) | Self::Look(path) | Self::ReadName(path)) = self else { return true };
@@ -138,15 +138,15 @@ impl Scope {
         if self.roots.is_some() { "token/roots" } else { "token/sandbox" }
     }
 
-    pub(super) fn permits(&self, touch: &Touch) -> bool {
-        match touch {
-            Touch::Read(spelled) | Touch::Look(spelled) => {
+    pub(super) fn permits(&self, path_use: &PathUse) -> bool {
+        match path_use {
+            PathUse::Read(spelled) | PathUse::Look(spelled) => {
                 self.passes(&route(&spelled.path, true), |end| self.reads(end))
             }
-            Touch::ReadName(spelled) => self.passes(&route(&spelled.path, false), |end| self.reads(end)),
-            Touch::Write(spelled) => self.passes(&route(&spelled.path, true), |end| self.writes(end)),
-            Touch::Make(spelled) => self.passes(&route(&spelled.path, false), |end| self.writes(end)),
-            Touch::Remove(spelled) => self.passes(&route(&spelled.path, false), |end| {
+            PathUse::ReadName(spelled) => self.passes(&route(&spelled.path, false), |end| self.reads(end)),
+            PathUse::Write(spelled) => self.passes(&route(&spelled.path, true), |end| self.writes(end)),
+            PathUse::Make(spelled) => self.passes(&route(&spelled.path, false), |end| self.writes(end)),
+            PathUse::Remove(spelled) => self.passes(&route(&spelled.path, false), |end| {
                 let parent = end.parent().expect("nobody removes /");
                 self.writes(end) && self.writes(parent) && self.guarded_below(end).is_empty()
             }),
@@ -154,10 +154,10 @@ impl Scope {
     }
 
     /// Whether a request may be told of a folder on the way to a root, and no more of it than the way, or of a link there.
-    pub(super) fn may_show_the_way(&self, touch: &Touch) -> bool {
-        match touch {
-            Touch::Look(spelled) => self.passes(&route(&spelled.path, true), |end| self.is_on_the_way(end)),
-            Touch::ReadName(spelled) => self.passes(&route(&spelled.path, false), |end| {
+    pub(super) fn may_show_the_way(&self, path_use: &PathUse) -> bool {
+        match path_use {
+            PathUse::Look(spelled) => self.passes(&route(&spelled.path, true), |end| self.is_on_the_way(end)),
+            PathUse::ReadName(spelled) => self.passes(&route(&spelled.path, false), |end| {
                 self.ways_of_roots().iter().any(|way| way.followed.iter().any(|link| link == end))
             }),
             _ => false,

@@ -25,13 +25,13 @@ pub(super) struct Tree {
 
 /// A path, and one of the ways in which a client may write it.
 #[derive(Debug, Clone)]
-pub(super) struct Spelled {
+pub(super) struct SpelledPath {
     pub(super) uri: String,
     pub(super) path: PathBuf,
 }
 
 /// A file that no request names.
-pub(super) struct Secret {
+pub(super) struct SecretFile {
     pub(super) path: PathBuf,
     /// Each of them in a message tells of it.
     pub(super) signs: Vec<String>,
@@ -85,11 +85,11 @@ impl Tree {
         PLACES.iter().map(|name| self.root.join(name)).collect()
     }
 
-    pub(super) fn secrets(&self) -> Vec<Secret> {
+    pub(super) fn secrets(&self) -> Vec<SecretFile> {
         let of = |(at, place): (usize, PathBuf)| {
             let (name, content) = (secret_name(at), secret_content(at));
             let signs = vec![STANDARD.encode_to_string(&content), name.clone(), content];
-            Secret { path: place.join(name), signs }
+            SecretFile { path: place.join(name), signs }
         };
         self.places().into_iter().enumerate().map(of).collect()
     }
@@ -113,7 +113,7 @@ impl Tree {
     }
 
     /// Something that is there, by any way.
-    pub(super) fn path(&self, names: &[&str], near: &[PathBuf], random: &mut SeededRng) -> Spelled {
+    pub(super) fn path(&self, names: &[&str], near: &[PathBuf], random: &mut SeededRng) -> SpelledPath {
         loop {
             let spelled = spell(self.way(near, random).join(pick(random, names)), random);
             // A way may lead to where there is nothing of that name.
@@ -182,7 +182,7 @@ fn secret_content(at: usize) -> String {
 }
 
 /// One of the ways to write a path. A `..` in a URL is resolved before any file is looked at, unless it is hidden.
-pub(super) fn spell(path: PathBuf, random: &mut SeededRng) -> Spelled {
+pub(super) fn spell(path: PathBuf, random: &mut SeededRng) -> SpelledPath {
     let climbs = path.components().any(|part| part == Component::ParentDir);
     let text = path.to_str().expect("the test's paths are text").to_owned();
     let (uri, path) = match random.below(if climbs { 3 } else { 6 }) {
@@ -197,7 +197,7 @@ pub(super) fn spell(path: PathBuf, random: &mut SeededRng) -> Spelled {
         3 => (format!("file:///outside/..{}", escape(&text, |_| false)), path),
         _ => (format!("file://{}", escape(&text, |_| false)), path),
     };
-    Spelled { uri, path }
+    SpelledPath { uri, path }
 }
 
 /// A path without its `..`, by its text alone.
