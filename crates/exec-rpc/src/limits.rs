@@ -71,6 +71,10 @@ pub const SCREEN_RUN_BYTES: usize = 128;
 /// Longest key of a streamed HTTP body, or of the reports of a copy, in bytes.
 pub const STREAM_ID_BYTES: usize = 256;
 
+/// Largest window of a streamed HTTP body, in bytes: of its pieces, each at least 4 KiB of it, a note is kept until they are
+/// acknowledged.
+pub const BODY_WINDOW_BYTES: u64 = 64 << 20;
+
 /// Streams of one session, those that are being closed included. Each costs a socket, and at worst what is kept of both its
 /// directions. An idle one has two requests waiting, so that these leave half of [`WAITING_REQUESTS`] to others.
 pub const STREAMS: usize = 256;

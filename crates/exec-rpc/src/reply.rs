@@ -374,6 +374,11 @@ pub(crate) fn body_refused(id: &str, error: ReserveError) -> RpcError {
     }
 }
 
+pub(crate) fn window_too_large(found_bytes: u64, limit_bytes: u64) -> RpcError {
+    let text = format!("bodyWindowBytes is {found_bytes}: at most {limit_bytes} are allowed");
+    error_of_kind(kind::TOO_LARGE, code::INVALID_PARAMS, text)
+}
+
 pub(crate) fn request_cancelled() -> RpcError {
     RpcError::new(code::INTERNAL, "http/request failed: it was cancelled")
 }

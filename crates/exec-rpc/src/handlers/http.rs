@@ -17,13 +17,17 @@ use super::notifications::{NotificationSender, spawn_after_response};
 use crate::audit::HttpAudit;
 use crate::convert;
 use crate::dispatch::{HandlerResult, RequestContext, Response};
-use crate::limits::{STREAM_ID_BYTES, WHOLE_BODY_BYTES};
+use crate::limits::{BODY_WINDOW_BYTES, STREAM_ID_BYTES, WHOLE_BODY_BYTES};
 use crate::reply;
 
 pub(crate) async fn request(context: RequestContext, params: RequestParams) -> HandlerResult<RequestResult> {
     let request_id = params.request_id.clone();
     if request_id.len() > STREAM_ID_BYTES {
         return Err(reply::too_long("requestId", request_id.len(), STREAM_ID_BYTES));
+    }
+    let window_bytes = params.body_window_bytes;
+    if let Some(bytes) = window_bytes.filter(|bytes| *bytes > BODY_WINDOW_BYTES) {
+        return Err(reply::window_too_large(bytes, BODY_WINDOW_BYTES));
     }
     context.connection.permissions.allow_network().map_err(reply::violation)?;
     // Before the request is made, so that none is made whose response could not be streamed.
@@ -34,7 +38,6 @@ pub(crate) async fn request(context: RequestContext, params: RequestParams) -> H
         }
         false => None,
     };
-    let window_bytes = params.body_window_bytes;
     let environment = context.environment()?;
     let audit = HttpAudit::begin(&context, &params.method, &params.url);
     let response = environment.environment.http().request(convert::http_request(params));

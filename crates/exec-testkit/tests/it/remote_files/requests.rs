@@ -189,6 +189,21 @@ fn a_body_waits_for_its_reader_and_nothing_of_it_is_lost() {
 }
 
 #[test]
+fn a_window_of_64_mib_is_taken_and_a_larger_one_is_refused_before_anything_is_asked() {
+    run(async {
+        let (url, _server) = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()).await;
+        let mut client = PlainClient::connected().await;
+        let request = |url: &str, bytes: u64| json!({"method": "GET", "url": url, "requestId": "r", "streamResponse": true, "bodyWindowBytes": bytes});
+        // Nobody listens at this address: an error about the window shows that it was judged first.
+        let refused = client.call("http/request", request("http://127.0.0.1:9/", (64 << 20) + 1)).await;
+        let text = "bodyWindowBytes is 67108865: at most 67108864 are allowed";
+        assert_eq!(refused, json!([-32602, text]));
+        let taken = client.call("http/request", request(&url, 64 << 20)).await;
+        assert_eq!(taken["status"], 200, "{taken}");
+    });
+}
+
+#[test]
 fn a_request_ends_with_the_last_who_wants_its_body() {
     run(async {
         for env in [remote::over_memory().await, remote::over_websocket().await] {
