@@ -83,10 +83,6 @@ impl RestrictedWalk {
         if is_directory && open_directory(&self.policy, entry.path(), self.last).is_err() {
             return false;
         }
-        // A directory that is only on the way to something is walked, and what else is in it has no names.
-        if !is_directory && look_at(&self.policy, entry.path()) == Err(Errno::NOENT) {
-            return false;
-        }
         let Some(rules) = &self.ignore_rules else { return true };
         let mut rules = rules.lock().expect("no holder of this lock panics");
         let shown = !rules.is_ignored(entry.path(), is_directory);
@@ -102,7 +98,8 @@ fn is_visible(policy: &CallPolicy, path: &Path) -> bool {
     !policy.is_restricted() || look_at(policy, path).is_ok()
 }
 
-fn look_at(policy: &CallPolicy, path: &Path) -> Result<(), Errno> {
+/// Fails as a call would that looks at what is at `path`.
+pub(super) fn look_at(policy: &CallPolicy, path: &Path) -> Result<(), Errno> {
     ResolvedPath::resolve(policy, path, LinkPolicy::Follow)?.stat().map(drop)
 }
 

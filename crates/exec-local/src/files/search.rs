@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::blocking::{BlockingPool, CancelFlag, CancelOnDrop};
-use super::filtered_walk::{WalkFilter, bad_pattern, filtered_walk};
+use super::filtered_walk::{WalkFilter, bad_pattern, filtered_walk, look_at};
 use super::policy::{CallPolicy, Wanted};
 use super::resolve::{open_handle, open_regular, os};
 
@@ -212,6 +212,10 @@ impl SearchWorker {
     }
 
     fn record_problem(&mut self, problem: FileError) {
+        // The walk also goes through directories that are only on the way to something. What else is there has no name.
+        if self.policy.is_restricted() && look_at(&self.policy, &problem.path) == Err(Errno::NOENT) {
+            return;
+        }
         self.summary.problem_count += 1;
         if self.summary.problems.len() < SEARCH_PROBLEMS {
             self.summary.problems.push(problem);
