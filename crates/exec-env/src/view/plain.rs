@@ -1,5 +1,10 @@
 //! Text without what only a terminal understands.
 
+use wide::u8x16;
+
+/// What is looked at before it is asked whether there is something in it.
+const BLOCK_BYTES: usize = 64;
+
 /// `line` without escape sequences (ECMA-48: CSI, OSC, DCS and the others) and control characters; tabs stay. An escape
 /// sequence that does not end in this line is removed up to its end.
 pub fn without_escapes(line: &[u8]) -> Vec<u8> {
@@ -27,51 +32,47 @@ pub fn without_escapes(line: &[u8]) -> Vec<u8> {
 /// How many bytes from the beginning have no escape sequence, no control character but tabs and line ends, and no carriage
 /// return but before a line end: of these, nothing is removed but those carriage returns.
 pub(super) fn plain_prefix(bytes: &[u8]) -> usize {
-    // Eight bytes at a time and by hand: a release is optimised for size as a whole, so the compiler makes no vector
-    // instructions of a simpler loop.
     let mut at = 0;
-    for word in bytes.chunks_exact(size_of::<u64>()) {
-        let word = u64::from_le_bytes(word.try_into().expect("a chunk has the length that was asked for"));
-        if has_control(word) && has_other_than_tabs_and_ends(word) {
-            let following = bytes[at + 1..].iter().chain(&[0]);
-            let special = bytes[at..].iter().zip(following).take(size_of::<u64>());
-            if let Some(offset) = special.into_iter().position(|(byte, next)| is_special(*byte, *next)) {
-                return at + offset;
-            }
+    loop {
+        at += blocks_without_controls(&bytes[at..]);
+        let end = bytes.len().min(at + BLOCK_BYTES);
+        let following = bytes[at..].iter().skip(1).chain(&[0]);
+        let mut pairs = bytes[at..end].iter().zip(following);
+        if let Some(offset) = pairs.position(|(byte, next)| is_special(*byte, *next)) {
+            return at + offset;
         }
-        at += size_of::<u64>();
+        if end == bytes.len() {
+            return end;
+        }
+        at = end;
     }
-    let rest = bytes[at..].iter().zip(bytes.get(at + 1..).unwrap_or_default().iter().chain(&[0]));
-    at + rest.take_while(|(byte, next)| !is_special(**byte, **next)).count()
 }
 
-const ONES: u64 = u64::MAX / 0xff;
-const HIGH_BITS: u64 = ONES << 7;
-
-/// A word of eight equal bytes.
-const fn repeat(byte: u8) -> u64 {
-    ONES * byte as u64
+/// How many bytes at the beginning, in whole blocks, certainly have nothing special. A block of which the next byte is not known
+/// does not count.
+///
+/// Sixteen bytes at a time and by hand: a release is optimised for size as a whole, so the compiler makes no vector instructions of
+/// a simpler loop.
+fn blocks_without_controls(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(block) = bytes.get(at..at + BLOCK_BYTES + 1) {
+        let (vectors, following) = (block[..BLOCK_BYTES].as_chunks().0, block[1..].as_chunks().0);
+        let special =
+            vectors.iter().zip(following).map(|(bytes, next)| specials(u8x16::new(*bytes), u8x16::new(*next)));
+        if special.fold(u8x16::splat(0), |any, special| any | special).any() {
+            break;
+        }
+        at += BLOCK_BYTES;
+    }
+    at
 }
 
-/// Whether one of eight bytes is below 0x20, or 0x7f.
-fn has_control(word: u64) -> bool {
-    let below_space = word.wrapping_sub(repeat(0x20)) & !word;
-    let not_delete = word ^ repeat(0x7f);
-    let delete = not_delete.wrapping_sub(ONES) & !not_delete;
-    (below_space | delete) & HIGH_BITS != 0
-}
-
-/// Of eight bytes of which one is a control character: whether one is neither a tab nor a line end.
-fn has_other_than_tabs_and_ends(word: u64) -> bool {
-    let controls = zero_bytes(word & repeat(0xe0)) | zero_bytes(word ^ repeat(0x7f));
-    let permitted = zero_bytes(word ^ repeat(b'\t')) | zero_bytes(word ^ repeat(b'\n'));
-    controls & !permitted != 0
-}
-
-/// The highest bit of each byte that is zero.
-fn zero_bytes(word: u64) -> u64 {
-    let low_bits = !HIGH_BITS;
-    !(((word & low_bits) + low_bits) | word | low_bits)
+/// What [`is_special`] says of sixteen bytes and those that follow them: 0xff where it is so.
+fn specials(bytes: u8x16, next: u8x16) -> u8x16 {
+    let is = |vector: u8x16, byte: u8| vector.simd_eq(u8x16::splat(byte));
+    let below_space = bytes.min(u8x16::splat(0x1f)).simd_eq(bytes);
+    let permitted = is(bytes, b'\t') | is(bytes, b'\n') | (is(bytes, b'\r') & is(next, b'\n'));
+    (below_space & !permitted) | is(bytes, 0x7f)
 }
 
 fn is_special(byte: u8, next: u8) -> bool {
