@@ -3,6 +3,7 @@
 //! The index says where to begin: entries have their times and their places in the data files. The end of a log is read
 //! from the end, a window at a time, so that the last lines of a long log cost no more than those of a short one.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -140,13 +141,10 @@ impl Range {
 
     /// From the beginning, as far as is needed; `None` if nobody waits for it any more.
     fn whole(&mut self, mut engine: ViewEngine, query: &ViewQuery, cancel: &CancelFlag) -> Result<Option<View>, Errno> {
-        let mut scan = LogScan::new(self.files.clone(), self.first, self.end, query.stream);
+        let scan = LogScan::new(self.files.clone(), self.first, self.end, query.stream);
         let mut unread_bytes = self.bytes;
-        loop {
-            if cancel.is_set() {
-                return Ok(None);
-            }
-            match scan.next_run()? {
+        scan.for_each_run(self.bytes, |scanned| {
+            match scanned {
                 Scanned::Run(run) => {
                     unread_bytes = unread_bytes.saturating_sub(run.bytes.len() as u64);
                     let is_first = run.ends.first().is_some_and(|(_, seq)| *seq == self.first);
@@ -155,15 +153,19 @@ impl Range {
                     let skipped = if is_first { skipped } else { 0 };
                     self.bytes = self.bytes.saturating_sub(skipped as u64);
                     if engine.push(chunk(&run, skipped)) == Flow::Enough {
-                        break;
+                        return Ok(ControlFlow::Break(()));
                     }
                 }
                 Scanned::Dropped { to_seq } => {
                     engine.gap();
                     self.note_dropped(to_seq, query, &mut unread_bytes)?;
                 }
-                Scanned::End => break,
+                Scanned::End => {}
             }
+            Ok(if cancel.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        if cancel.is_set() {
+            return Ok(None);
         }
         Ok(Some(engine.finish(self.outside(false))))
     }

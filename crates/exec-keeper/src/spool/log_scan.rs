@@ -1,9 +1,12 @@
 //! A scan of a log's files: consecutive output of one stream at a time, into a buffer that is used again. For readers that
 //! look at much and keep little; whoever passes output on reads pages ([`LogFiles::page`]).
 //!
-//! A scan waits for the disk, so it belongs on a thread that may.
+//! A scan waits for the disk, so it belongs on a thread that may. Where the log is long, a second thread reads what comes next
+//! while the first one looks at what was read ([`LogScan::for_each_run`]): to copy a log out of the kernel takes about as long as to
+//! search it. The files are not mapped into memory instead, because then a disk that fails would end the whole server by SIGBUS.
 
-use std::sync::Arc;
+use std::ops::ControlFlow;
+use std::sync::{Arc, mpsc};
 
 use exec_core::{Seq, Stream, TerminalSize};
 use rustix::io::Errno;
@@ -14,6 +17,10 @@ use super::log_files::LogFiles;
 /// Most output that is read at once, in bytes. It stays in the processor's cache while it is looked at, and is little enough that
 /// whoever looks at it with the most expensive expression soon notices that nobody waits for the result.
 const RUN_BYTES: u64 = 64 << 10;
+/// Runs that are read ahead, at most: enough that neither thread often waits for the other, and little memory.
+const RUNS_AHEAD: usize = 4;
+/// Below this many bytes it is not worth a second thread.
+const READ_AHEAD_BYTES: u64 = 4 << 20;
 /// Most records that one run spans, so that tiny entries take bounded memory too.
 const RUN_RECORDS: usize = 4096;
 
@@ -26,10 +33,25 @@ pub struct LogScan {
     end: Seq,
     /// Records that were read and not used yet, from `next` on.
     records: std::collections::VecDeque<IndexRecord>,
+    buffer: RunBuffer,
+}
+
+/// What the output of a run is read into, again and again.
+#[derive(Debug, Default)]
+struct RunBuffer {
     /// As long as the longest run so far: to write zeros where output is read next would take as long as to search it.
-    buffer: Vec<u8>,
+    bytes: Vec<u8>,
     ends: Vec<(usize, Seq)>,
 }
+
+impl RunBuffer {
+    fn run(&self, (stream, terminal): RunKind) -> Run<'_> {
+        Run { stream, bytes: &self.bytes[..self.ends.last().map_or(0, |(end, _)| *end)], ends: &self.ends, terminal }
+    }
+}
+
+/// What all entries of a run have in common.
+type RunKind = (Stream, Option<TerminalSize>);
 
 /// Output of one stream.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +62,41 @@ pub struct Run<'a> {
     pub ends: &'a [(usize, Seq)],
     /// The size of the terminal when the run was printed; all of it had the same.
     pub terminal: Option<TerminalSize>,
+}
+
+/// What a scan does next; a run is in its buffer.
+enum Step {
+    Run(RunKind),
+    Dropped { to_seq: Seq },
+    End,
+}
+
+impl Step {
+    /// What it found, unless that is the end.
+    fn scanned(self, buffer: &RunBuffer) -> Option<Scanned<'_>> {
+        match self {
+            Self::Run(kind) => Some(Scanned::Run(buffer.run(kind))),
+            Self::Dropped { to_seq } => Some(Scanned::Dropped { to_seq }),
+            Self::End => None,
+        }
+    }
+}
+
+/// Shows what a reader sends. It owns the queue, so that however it ends, the reader has nobody to wait for.
+fn show(
+    steps: mpsc::Receiver<(Result<Step, Errno>, RunBuffer)>,
+    give_back: mpsc::SyncSender<RunBuffer>,
+    visit: &mut impl FnMut(Scanned<'_>) -> Result<ControlFlow<()>, Errno>,
+) -> Result<(), Errno> {
+    for (step, buffer) in steps {
+        let Some(scanned) = step?.scanned(&buffer) else { break };
+        if visit(scanned)?.is_break() {
+            break;
+        }
+        // A buffer that is not taken back is made again.
+        let _ = give_back.try_send(buffer);
+    }
+    Ok(())
 }
 
 /// What a scan finds next.
@@ -56,30 +113,76 @@ pub enum Scanned<'a> {
 impl LogScan {
     /// Scans from `from` on and before `end`, which must not be beyond the log; only `stream`, if there is one.
     pub fn new(files: Arc<LogFiles>, from: Seq, end: Seq, stream: Option<Stream>) -> Self {
-        let next = from.max(1);
-        Self { files, stream, next, end, records: Default::default(), buffer: Vec::new(), ends: Vec::new() }
+        let buffer = RunBuffer::default();
+        Self { files, stream, next: from.max(1), end, records: Default::default(), buffer }
     }
 
     pub fn next_run(&mut self) -> Result<Scanned<'_>, Errno> {
+        Ok(self.step()?.scanned(&self.buffer).unwrap_or(Scanned::End))
+    }
+
+    /// Shows `visit` everything up to the end of the scan, or until it breaks. `bytes` is about how much that is.
+    pub fn for_each_run(
+        mut self,
+        bytes: u64,
+        mut visit: impl FnMut(Scanned<'_>) -> Result<ControlFlow<()>, Errno>,
+    ) -> Result<(), Errno> {
+        if bytes >= READ_AHEAD_BYTES
+            && std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
+            && let Some(shown) = self.read_ahead(&mut visit)
+        {
+            return shown;
+        }
+        loop {
+            let Some(scanned) = self.step()?.scanned(&self.buffer) else { return Ok(()) };
+            if visit(scanned)?.is_break() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// `None` if there is no second thread to be had, and nothing was shown.
+    fn read_ahead(
+        &mut self,
+        visit: &mut impl FnMut(Scanned<'_>) -> Result<ControlFlow<()>, Errno>,
+    ) -> Option<Result<(), Errno>> {
+        let (to_visitor, steps) = mpsc::sync_channel::<(Result<Step, Errno>, RunBuffer)>(RUNS_AHEAD);
+        let (give_back, used) = mpsc::sync_channel::<RunBuffer>(RUNS_AHEAD);
+        std::thread::scope(|scope| {
+            let reader = || {
+                // Both ends live in this thread alone, so that it ends with the visitor and the visitor with it.
+                let (to_visitor, used) = (to_visitor, used);
+                loop {
+                    let step = self.step();
+                    let is_last = matches!(step, Ok(Step::End) | Err(_));
+                    let buffer = std::mem::replace(&mut self.buffer, used.try_recv().unwrap_or_default());
+                    if to_visitor.send((step, buffer)).is_err() || is_last {
+                        return;
+                    }
+                }
+            };
+            std::thread::Builder::new().name("log-reader".to_owned()).spawn_scoped(scope, reader).ok()?;
+            Some(show(steps, give_back, visit))
+        })
+    }
+
+    fn step(&mut self) -> Result<Step, Errno> {
         loop {
             let dropped_to = self.files.first_held().seq - 1;
             if self.next <= dropped_to && self.next < self.end {
                 self.skip_to(dropped_to.min(self.end - 1) + 1);
-                return Ok(Scanned::Dropped { to_seq: self.next - 1 });
+                return Ok(Step::Dropped { to_seq: self.next - 1 });
             }
             let read = self.read_run();
             // What we have just read may have been dropped meanwhile, and then it is a hole.
-            if self.ends.first().is_some_and(|(_, seq)| *seq < self.files.first_held().seq) {
-                self.next = self.ends[0].1;
+            if self.buffer.ends.first().is_some_and(|(_, seq)| *seq < self.files.first_held().seq) {
+                self.next = self.buffer.ends[0].1;
                 self.records.clear();
                 continue;
             }
             return match read {
-                Ok(Some((stream, terminal))) => {
-                    let bytes = &self.buffer[..self.ends.last().map_or(0, |(end, _)| *end)];
-                    Ok(Scanned::Run(Run { stream, bytes, ends: &self.ends, terminal }))
-                }
-                Ok(None) => Ok(Scanned::End),
+                Ok(Some(kind)) => Ok(Step::Run(kind)),
+                Ok(None) => Ok(Step::End),
                 Err(errno) if self.next >= self.files.first_held().seq => Err(errno),
                 Err(_) => continue,
             };
@@ -93,10 +196,11 @@ impl LogScan {
     }
 
     /// Reads records until the stream changes or enough is together, then their bytes.
-    fn read_run(&mut self) -> Result<Option<(Stream, Option<TerminalSize>)>, Errno> {
-        self.ends.clear();
+    fn read_run(&mut self) -> Result<Option<RunKind>, Errno> {
+        let RunBuffer { bytes, ends } = &mut self.buffer;
+        ends.clear();
         let (mut run, mut offset, mut len) = (None, 0, 0);
-        while self.next < self.end && self.ends.len() < RUN_RECORDS {
+        while self.next < self.end && ends.len() < RUN_RECORDS {
             if self.records.is_empty() {
                 self.records.extend(self.files.read_some_records(self.next, self.end)?);
             }
@@ -113,7 +217,7 @@ impl LogScan {
                     (run, offset) = (Some(kind), record.offset);
                 }
                 len += u64::from(record.len);
-                self.ends.push((len as usize, self.next));
+                ends.push((len as usize, self.next));
             }
             self.records.pop_front();
             self.next += 1;
@@ -121,12 +225,12 @@ impl LogScan {
         if let Some((stream, _)) = run {
             let file = self.files.data[index::slot_of(stream)].get().ok_or(Errno::IO)?;
             let len = len as usize;
-            if self.buffer.len() < len {
-                self.buffer.resize(len, 0);
+            if bytes.len() < len {
+                bytes.resize(len, 0);
             }
             let mut done = 0;
             while done < len {
-                match rustix::io::pread(file, &mut self.buffer[done..len], offset + done as u64) {
+                match rustix::io::pread(file, &mut bytes[done..len], offset + done as u64) {
                     Ok(0) => return Err(Errno::IO),
                     Ok(count) => done += count,
                     Err(Errno::INTR) => {}
