@@ -24,7 +24,8 @@ use sha2::{Digest as _, Sha256};
 use self::archive::FileTree;
 use self::documents::Documents;
 use self::sbom::Subject;
-use crate::workspace::{Workspace, cargo_program, last_output_line, run_visible};
+use crate::workspace::{Workspace, last_output_line, run_visible};
+use crate::zig::{self, Zig};
 use crate::{npm, wheel};
 
 const SUMS: &str = "SHA256SUMS";
@@ -159,8 +160,7 @@ fn bill_of_materials(release: &Release) -> Result<(String, Vec<u8>)> {
     Ok((format!("exec-server-{}.cdx.json", release.version), release.sbom.clone().into_bytes()))
 }
 
-/// The Python package. Its library is built for speed and for the C library of the machine, the command in it is the portable
-/// binary.
+/// The Python package. Its library is built for speed and for an old C library, the command in it is the portable binary.
 fn python_wheel(release: &Release) -> Result<(String, Vec<u8>)> {
     let sboms = release.directory.join("cache/sboms");
     std::fs::create_dir_all(&sboms).with_context(|| format!("cannot create {}", sboms.display()))?;
@@ -169,8 +169,11 @@ fn python_wheel(release: &Release) -> Result<(String, Vec<u8>)> {
         std::fs::write(sboms.join(name), list).with_context(|| format!("cannot write {name}"))?;
     }
     let builds = release.target.join("portable");
+    let zig = Zig::install(&release.target)?;
     let wheel = wheel::build(&release.root, &release.target, &release.binary_path, |maturin| {
         maturin.args(["--release", "--target", binary::TARGET, "--target-dir"]).arg(&builds);
+        maturin.args(["--zig", "--compatibility", &zig::wheel_tag()]);
+        zig.let_it_be_found(maturin)?;
         for (name, _) in lists {
             maturin.arg("--sbom-include").arg(sboms.join(name));
         }
@@ -184,12 +187,13 @@ fn python_wheel(release: &Release) -> Result<(String, Vec<u8>)> {
 /// The package for Node, made of the same parts.
 fn npm_package(release: &Release) -> Result<(String, Vec<u8>)> {
     let builds = release.target.join("portable");
-    let mut cargo = Command::new(cargo_program());
-    cargo.args(["build", "--release", "--locked", "-p", "exec-server-node", "--target", binary::TARGET]);
-    cargo.arg("--target-dir").arg(&builds).current_dir(&release.root);
+    let mut cargo = Zig::install(&release.target)?.cargo_build(binary::TARGET)?;
+    cargo.args(["--release", "--locked", "-p", "exec-server-node", "--target-dir"]).arg(&builds);
+    cargo.current_dir(&release.root);
     binary::make_reproducible(&mut cargo, &release.root, &builds, &[])?;
     run_visible(&mut cargo)?;
     let library = builds.join(binary::TARGET).join("release").join(npm::LIBRARY);
+    zig::check_library(&library)?;
     let lists = [("exec-server.cdx.json", &release.sbom[..]), ("exec-server-node.cdx.json", &release.node_sbom)];
     let package = npm::build(&release.root, &release.target, &library, &release.binary_path, &lists)?;
     let name = package.file_name().and_then(|name| name.to_str()).context("a package has a name")?.to_owned();

@@ -16,6 +16,7 @@ mod source;
 mod tidy;
 mod wheel;
 mod workspace;
+mod zig;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

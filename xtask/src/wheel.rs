@@ -69,16 +69,21 @@ pub(crate) fn build(
 
 /// A Python that has maturin, in the target directory.
 fn maturin(target: &Path) -> Result<PathBuf> {
-    let environment = target.join("sdk/maturin");
+    install_python_packages(&target.join("sdk/maturin"), &[MATURIN])
+}
+
+/// A Python of its own with these packages, in this folder. It is made again if they are others than last time.
+pub(crate) fn install_python_packages(environment: &Path, packages: &[&str]) -> Result<PathBuf> {
     let python = environment.join("bin/python");
     let installed = environment.join("installed");
-    if fs::read_to_string(&installed).is_ok_and(|found| found == MATURIN) {
+    let wanted = packages.join("\n");
+    if fs::read_to_string(&installed).is_ok_and(|found| found == wanted) {
         return Ok(python);
     }
-    run_visible(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
+    run_visible(Command::new("python3").args(["-m", "venv", "--clear"]).arg(environment))?;
     let mut install = Command::new(&python);
-    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", MATURIN]);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(packages);
     run_visible(&mut install)?;
-    fs::write(&installed, MATURIN).with_context(|| format!("cannot write {installed:?}"))?;
+    fs::write(&installed, wanted).with_context(|| format!("cannot write {installed:?}"))?;
     Ok(python)
 }

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Checked, in_root};
-use crate::dist::run_quietly;
+use super::{Checked, in_root, packages};
+use crate::dist::{Release, run_quietly};
 
 /// Those of 2016 and 2021, older than any that is still served elsewhere; the newest is the machine that builds.
 const SYSTEMS: [System; 2] = [
@@ -103,6 +103,20 @@ fn try_system(checked: &Checked<'_>, system: &System, root: &Path) -> Result<()>
     let changed = "cp -r /shipped /tmp/changed; for file in /tmp/changed/*.tar.gz; do printf x >> $file; done; \
                    if sh /shipped/install.sh --prefix /tmp/p /tmp/changed; then exit 1; fi; test ! -e /tmp/p";
     in_root(root, 1234, &format!("{account}{changed}")).context("a changed archive")?;
+    // What is loaded into Python and Node finds the C library that it needs; the system's own programs are too old for the packages.
+    unpack_libraries(release, &shipped)?;
+    let load = "for library in /shipped/wheel/exec_server/_native*.so /shipped/exec_server.node; do \
+                if /lib64/ld-linux-x86-64.so.2 --list $library 2>&1 | grep 'not found' >&2; then exit 1; fi; done";
+    in_root(root, 0, load).context("libraries for Python and Node")?;
+    Ok(())
+}
+
+fn unpack_libraries(release: &Release, folder: &Path) -> Result<()> {
+    let wheel = packages::find(&release.target.join("wheel"), ".whl")?;
+    run_quietly(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(folder.join("wheel")))?;
+    let library = release.directory.join("npm/native/exec_server.node");
+    std::fs::copy(&library, folder.join("exec_server.node"))
+        .with_context(|| format!("cannot copy {}", library.display()))?;
     Ok(())
 }
 
