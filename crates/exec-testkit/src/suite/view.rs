@@ -39,6 +39,22 @@ pub async fn the_last_lines_of_a_long_log_are_whole(env: &TestEnvironment) {
     assert_eq!(texts(&view), ["last", "unended"]);
 }
 
+/// Long enough to be read ahead while it is searched.
+pub async fn a_search_of_a_long_log_finds_what_is_anywhere_in_it(env: &TestEnvironment) {
+    let process = finished(env, "seq 1 400000; seq 1 3 >&2; seq 400001 1000000").await;
+    let view = async |query: ViewQuery| process.view(query).await;
+    let grep = || Some(Grep::new("^(1|2|399999|400000|400001|1000000)$"));
+    let found = view(ViewQuery { grep: grep(), stream: Some(Stream::Stdout), ..ViewQuery::default() }).await;
+    assert_eq!(texts(&found), ["1", "2", "399999", "400000", "400001", "1000000"]);
+    let numbers: Vec<_> = found.lines.iter().map(|line| line.number).collect();
+    assert_eq!(numbers, [1, 2, 399_999, 400_000, 400_001, 1_000_000].map(Some));
+    let found = view(ViewQuery { grep: grep(), ..ViewQuery::default() }).await;
+    assert_eq!((found.matches, found.left_out.matches), (8, 0), "the other stream has two of them");
+    // What is needed is found at the beginning, and the rest is not waited for.
+    let lines = view(ViewQuery { part: ViewPart::Lines { first: 2, last: 3 }, ..ViewQuery::default() }).await;
+    assert_eq!(texts(&lines), ["2", "3"]);
+}
+
 pub async fn the_beginning_and_the_end_with_what_lies_between_left_out(env: &TestEnvironment) {
     let process = finished(env, "seq 1 100").await;
     let part = ViewPart::HeadTail { head: Amount::Lines(2), tail: Amount::Lines(1) };
