@@ -6,6 +6,7 @@
 
 mod address;
 mod pattern;
+mod upstream;
 
 // Addresses are values; this is where they are without sockets.
 use core::net::{IpAddr, SocketAddr};
@@ -13,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 pub use address::is_public;
 pub use pattern::{BadPattern, HostPattern};
+pub use upstream::{UpstreamProxies, UpstreamProxy};
 
 use crate::limits::PROXY_RULE_BYTES;
 
@@ -26,9 +28,9 @@ pub struct NetworkProxy {
     pub mode: NetworkMode,
     /// Whether it also speaks SOCKS5.
     pub socks5: bool,
-    /// Whether SOCKS5 may carry UDP. Our proxy refuses that in any case.
+    /// Whether SOCKS5 may carry UDP.
     pub socks5_udp: bool,
-    /// Whether requests may go through the proxy that the machine itself uses.
+    /// Whether requests may go through the proxy that the machine itself uses, see [`UpstreamProxies`].
     pub allow_upstream: bool,
     /// Whether addresses that are not of the public internet may be reached.
     pub allow_local: bool,

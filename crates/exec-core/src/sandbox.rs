@@ -161,7 +161,7 @@ pub struct Confinement {
     pub user_namespace: bool,
     /// In a pid namespace of its own, whose `/proc` is the only one that it sees.
     pub pid_namespace: bool,
-    /// In a network of its own, on whose loopback it listens at these ports; whoever started it accepts there.
+    /// In a network of its own, on whose loopback its proxy has these ports: for HTTP, for SOCKS5, then for datagrams.
     pub network: Option<Vec<u16>>,
     /// In a mount namespace of its own. Empty: it stays in that of the machine.
     pub mounts: Vec<MountStep>,

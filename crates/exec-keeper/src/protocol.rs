@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::spool::LogFileKind;
 
 /// The keeper refuses an owner of another version, and names its own.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The keeper's name of a process; never used twice.
 pub type ProcessNumber = u64;
@@ -166,13 +166,22 @@ pub enum FdRole {
     /// Where the process's proxy listens: for HTTP, and for SOCKS5.
     ProxyHttp,
     ProxySocks,
+    /// Where the proxy takes datagrams of a process that has a network of its own, by number.
+    ProxyUdp(u8),
 }
 
-/// The sockets of a proxy, in the order in which they travel.
-pub(crate) const PROXY_ROLES: [FdRole; 2] = [FdRole::ProxyHttp, FdRole::ProxySocks];
+/// The sockets of a proxy, in the order in which they travel. The first two listen, the others take datagrams.
+pub const PROXY_ROLES: [FdRole; 6] = [
+    FdRole::ProxyHttp,
+    FdRole::ProxySocks,
+    FdRole::ProxyUdp(0),
+    FdRole::ProxyUdp(1),
+    FdRole::ProxyUdp(2),
+    FdRole::ProxyUdp(3),
+];
 
 impl FdRole {
-    /// Whether it is a socket on which the process's proxy listens.
+    /// Whether it is a socket of the process's proxy.
     pub fn is_of_proxy(self) -> bool {
         PROXY_ROLES.contains(&self)
     }

@@ -282,7 +282,7 @@ impl SocketTransfer {
     /// The child runs its program, so it has sent them. If we may open no more, the owner gets none, and forgets the child.
     fn take(&self) -> Vec<OwnedFd> {
         let Self::Pair { ours, .. } = self else { return Vec::new() };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PROXY_ROLES.len()))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
         let received =

@@ -53,9 +53,6 @@ pub(crate) use process::Process;
 /// the log, and the journal of its stdin.
 const PROCESS_DESCRIPTORS: usize = 8;
 
-/// Descriptors of a process's proxy: where it listens. What goes through it is counted for itself.
-const PROXY_DESCRIPTORS: usize = 2;
-
 /// Views of logs. Two of one process run at once, so that whoever looks at one does not keep the others waiting; a view that
 /// takes long (an expression over a full spool) makes room for others after a second.
 const VIEWS: PoolSize = PoolSize { per_caller: 2, at_once: 4, threads: 64 };
@@ -413,8 +410,9 @@ impl ProcessTable {
     async fn start(self: &Arc<Self>, id: &ProcessId, command: Command) -> Result<Started, ProcessReason> {
         command.check()?;
         let reservation = Reservation::new(self, id)?;
-        let proxied = if command.network_proxy.is_some() { PROXY_DESCRIPTORS } else { 0 };
-        let permit = self.descriptors.take(DescriptorUse::Processes, PROCESS_DESCRIPTORS + proxied);
+        // What goes through its proxy is counted for itself.
+        let permit =
+            self.descriptors.take(DescriptorUse::Processes, PROCESS_DESCRIPTORS + ProxySockets::needed(&command));
         let permit = permit.map_err(|_| too_many_open_files(&command.argv))?;
         let sandbox = match (&command.sandbox, command.ceilings.first()) {
             (Some(policy), _) => {

@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!   the process ──► listening socket ──► http (hyper), socks5 ──► judgement: rules, decider, addresses ──► dial ──► the world
-//!                   the keeper holds it too                                │
+//!                   the keeper holds it too    │                           │
+//!               ──► datagrams ──────────► udp_relay ───────────────────────┤
 //!                                                                          └──► the decider hears of every decision
 //! ```
 //!
 //! - `sockets`: where the proxy of a process that is being started will listen;
 //! - `judgement`: whether a request may go where it wants to, and what is told of that;
 //! - `http`: requests to a proxy and tunnels; `socks5`: the other way to ask for a tunnel;
+//! - `udp_relay`: datagrams of a process, as SOCKS5 carries them, as long as the connection lives that asked for it;
+//! - `upstream`: through which proxy of the machine a request goes on, if it may;
 //! - `dial`: a name is resolved once, and exactly the addresses that were judged are dialled.
 //!
 //! A process without a network of its own finds its proxy on the machine's loopback. In a sandbox whose only network is the
@@ -21,6 +24,10 @@ mod http;
 mod judgement;
 mod sockets;
 mod socks5;
+#[cfg(test)]
+mod tests;
+mod udp_relay;
+mod upstream;
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -28,8 +35,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use exec_core::ProcessId;
-use exec_core::network::{NetworkProxy, ProxyRules};
+use exec_core::network::{NetworkProxy, ProxyRules, UpstreamProxies};
 use exec_env::NetworkDecider;
+use exec_keeper::protocol::PROXY_ROLES;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -38,10 +46,11 @@ use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use dial::{DialledPorts, Lookups};
 use judgement::Judge;
 pub(crate) use sockets::ProxySockets;
+use udp_relay::RelaySockets;
 
-/// Where the proxy listens in a network of the process's own, in which no other port is taken.
-pub(crate) const PROXY_HTTP_PORT: u16 = 43128;
-pub(crate) const PROXY_SOCKS_PORT: u16 = 41080;
+/// The ports of the proxy in a network of the process's own, in which no other port is taken: for HTTP, for SOCKS5, and for
+/// datagrams. In the order of the keeper's roles.
+pub(crate) const PROXY_PORTS: [u16; PROXY_ROLES.len()] = [43128, 41080, 41081, 41082, 41083, 41084];
 
 /// Connections of one process to its proxy at a time. One more waits in the socket's queue, as at a busy server.
 const CONNECTIONS: usize = 128;
@@ -58,11 +67,19 @@ pub(crate) struct ProxyHost {
     descriptors: DescriptorBudget,
     dialled: Arc<DialledPorts>,
     lookups: Lookups,
+    /// Of this process's own variables, never of a request's.
+    upstream: UpstreamProxies,
 }
 
 impl ProxyHost {
     pub(crate) fn new(descriptors: DescriptorBudget) -> Self {
-        Self { decider: Mutex::default(), descriptors, dialled: Arc::default(), lookups: Lookups::of_this_machine() }
+        Self {
+            decider: Mutex::default(),
+            descriptors,
+            dialled: Arc::default(),
+            lookups: Lookups::of_this_machine(),
+            upstream: UpstreamProxies::from_variables(|name| std::env::var(name).ok()),
+        }
     }
 
     pub(crate) fn set_decider(&self, decider: Arc<dyn NetworkDecider>) {
@@ -78,6 +95,13 @@ impl ProxyHost {
         Arc::clone(&self.dialled)
     }
 
+    /// Of what processes may open, but only so much that starts go on.
+    fn take_descriptors(&self, count: usize) -> Option<[DescriptorPermit; 2]> {
+        let take = |purpose| self.descriptors.take(purpose, count);
+        let taken = take(DescriptorUse::Proxies).and_then(|part| Ok([part, take(DescriptorUse::Processes)?]));
+        taken.inspect_err(|error| tracing::warn!(%error, "a connection to a proxy is refused")).ok()
+    }
+
     /// Whether a connection from `peer` to `own`, an address of this machine, was made by one of the proxies.
     pub(crate) fn has_dialled(&self, peer: SocketAddr, own: SocketAddr) -> bool {
         self.dialled.contains(peer, own)
@@ -89,8 +113,7 @@ impl ProxyHost {
         self: &Arc<Self>,
         process: &ProcessId,
         proxy: &NetworkProxy,
-        http: OwnedFd,
-        socks: Option<OwnedFd>,
+        sockets: Vec<OwnedFd>,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
         let rules = ProxyRules::new(proxy).ok()?;
         let judge = Arc::new(Judge::new(self.clone(), process.clone(), proxy.clone(), rules));
@@ -99,13 +122,15 @@ impl ProxyHost {
             socket.set_nonblocking(true).ok()?;
             tokio::net::TcpListener::from_std(socket).ok()
         };
-        let http = listener(http)?;
-        let socks = match socks {
+        let mut sockets = sockets.into_iter();
+        let http = listener(sockets.next()?)?;
+        let socks = match sockets.next() {
             Some(socks) => Some(listener(socks)?),
             None => None,
         };
+        let relays = Arc::new(RelaySockets::new(sockets)?);
         let host = self.clone();
-        Some(async move { ProxyTask { host, judge, http, socks, connections: JoinSet::new() }.run().await })
+        Some(async move { ProxyTask { host, judge, http, socks, relays, connections: JoinSet::new() }.run().await })
     }
 }
 
@@ -115,6 +140,7 @@ struct ProxyTask {
     judge: Arc<Judge>,
     http: tokio::net::TcpListener,
     socks: Option<tokio::net::TcpListener>,
+    relays: Arc<RelaySockets>,
     connections: JoinSet<()>,
 }
 
@@ -152,12 +178,12 @@ impl ProxyTask {
             // A connection that there is no descriptor for is closed: the process sees a proxy that is too busy.
             let Some(permit) = self.take_descriptors() else { continue };
             let Ok(place) = room.clone().try_acquire_owned() else { continue };
-            let judge = self.judge.clone();
+            let (judge, relays) = (self.judge.clone(), self.relays.clone());
             self.connections.spawn(async move {
                 if is_http {
                     http::serve(judge, stream, client).await;
                 } else {
-                    socks5::serve(judge, stream, client).await;
+                    socks5::serve(judge, &relays, stream, client).await;
                 }
                 drop((permit, place));
             });
@@ -165,9 +191,6 @@ impl ProxyTask {
     }
 
     fn take_descriptors(&self) -> Option<[DescriptorPermit; 2]> {
-        let take = |purpose| self.host.descriptors.take(purpose, CONNECTION_DESCRIPTORS);
-        // Of what processes may open, but only so much that starts go on.
-        let taken = take(DescriptorUse::Proxies).and_then(|part| Ok([part, take(DescriptorUse::Processes)?]));
-        taken.inspect_err(|error| tracing::warn!(%error, "a connection to a proxy is refused")).ok()
+        self.host.take_descriptors(CONNECTION_DESCRIPTORS)
     }
 }

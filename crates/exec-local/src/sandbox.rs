@@ -15,7 +15,7 @@ use exec_sandbox::{FileFact, HostMeans, MachinePaths, MountMeans, PolicyBounds, 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::proxy::{PROXY_HTTP_PORT, PROXY_SOCKS_PORT};
+use crate::proxy::PROXY_PORTS;
 
 /// Plans sandboxes for this machine.
 #[derive(Debug)]
@@ -191,7 +191,7 @@ fn network_means(mounts: &MountMeans) -> Result<(), String> {
         MountMeans::UserNamespace(namespace) => Some(namespace.try_clone().map_err(|error| error.to_string())?),
         MountMeans::Unavailable { why, .. } => return Err(why.clone()),
     };
-    let ports = Some(vec![PROXY_HTTP_PORT, PROXY_SOCKS_PORT]);
+    let ports = Some(PROXY_PORTS.to_vec());
     let confinement = Confinement { user_namespace: namespace.is_some(), network: ports, ..Confinement::default() };
     let descriptors: Vec<OwnedFd> = namespace.into_iter().collect();
     trial::try_confinement(&confinement, &descriptors).map_err(|error| error.to_string())

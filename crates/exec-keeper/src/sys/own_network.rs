@@ -1,16 +1,18 @@
-//! A network of its own for a sandboxed child, with nothing in it but its loopback and the sockets on which the proxy of the
-//! process listens.
+//! A network of its own for a sandboxed child, with nothing in it but its loopback and the sockets of the process's proxy:
+//! those on which it listens, and those on which it takes datagrams.
 //!
 //! A socket stays in the network in which it was made. So the child makes them, before its program runs, and hands them out;
-//! whoever accepts on them is elsewhere and reaches the machine's network. No process stands between the two. The rules for
+//! whoever serves them is elsewhere and reaches the machine's network. No process stands between the two. The rules for
 //! a child between `clone` and `exec` are those of [`super::confine`]: system calls only.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use super::confine::{ConfineStep, Failure};
+use crate::protocol::PROXY_ROLES;
 
-/// One for HTTP and one for SOCKS5.
-const MOST_SOCKETS: usize = 2;
+const MOST_SOCKETS: usize = PROXY_ROLES.len();
+/// One for HTTP and one for SOCKS5; those behind them are for datagrams.
+const LISTENING_SOCKETS: usize = 2;
 const BACKLOG: i32 = 128;
 
 #[derive(Debug)]
@@ -54,8 +56,8 @@ impl PreparedNetwork {
             check(libc::unshare(libc::CLONE_NEWNET))?;
             self.raise_loopback()?;
             let mut sockets = [-1; MOST_SOCKETS];
-            for (socket, port) in sockets.iter_mut().zip(self.ports).take(self.count) {
-                *socket = listen(port)?;
+            for (at, (socket, port)) in sockets.iter_mut().zip(self.ports).take(self.count).enumerate() {
+                *socket = if at < LISTENING_SOCKETS { listen(port)? } else { bind(libc::SOCK_DGRAM, port)? };
             }
             if self.transfer >= 0 {
                 self.send(sockets)?;
@@ -109,9 +111,20 @@ impl PreparedNetwork {
 /// # Safety
 /// As for [`PreparedNetwork::enter`].
 unsafe fn listen(port: u16) -> Result<RawFd, Failure> {
+    // SAFETY: as for `enter`.
+    unsafe {
+        let socket = bind(libc::SOCK_STREAM, port)?;
+        check(libc::listen(socket, BACKLOG))?;
+        Ok(socket)
+    }
+}
+
+/// # Safety
+/// As for [`PreparedNetwork::enter`].
+unsafe fn bind(kind: i32, port: u16) -> Result<RawFd, Failure> {
     // SAFETY: as for `enter`; zeroed is a valid value of this plain C struct.
     unsafe {
-        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let socket = check(libc::socket(libc::AF_INET, kind, 0))?;
         let mut address: libc::sockaddr_in = std::mem::zeroed();
         address.sin_family = libc::AF_INET as libc::sa_family_t;
@@ -119,7 +132,6 @@ unsafe fn listen(port: u16) -> Result<RawFd, Failure> {
         address.sin_addr.s_addr = libc::INADDR_LOOPBACK.to_be();
         let length = size_of::<libc::sockaddr_in>() as libc::socklen_t;
         check(libc::bind(socket, (&raw const address).cast(), length))?;
-        check(libc::listen(socket, BACKLOG))?;
         Ok(socket)
     }
 }

@@ -64,8 +64,8 @@ proptest! {
 
 /// A keeper may be older than the owner that finds it. Who changes these bytes must change [`VERSION`] too.
 #[test]
-fn version_5_is_written_as_it_always_was() {
-    assert_eq!(VERSION, 5);
+fn version_6_is_written_as_it_always_was() {
+    assert_eq!(VERSION, 6);
     let record = ProcessRecord {
         id: ProcessId::new("p").expect("short"),
         argv: vec!["true".into()],
@@ -113,6 +113,7 @@ fn version_5_is_written_as_it_always_was() {
         (KeeperRequest::Members { number: 200 }, "05 c801".to_owned()),
         (KeeperRequest::AddFd { number: 2, role: FdRole::Data1 }, "06 02 09".to_owned()),
         (KeeperRequest::CloseFd { number: 2, role: FdRole::Stdin }, "07 02 01".to_owned()),
+        (KeeperRequest::CloseFd { number: 2, role: FdRole::ProxyUdp(3) }, "07 02 0d03".to_owned()),
         (KeeperRequest::Forget { number: 2 }, "08 02".to_owned()),
     ];
     for (request, hex) in requests {

@@ -10,7 +10,7 @@ use exec_core::{Head, Io, Overflow, ProcessId, Stream, TerminalSize};
 use exec_env::process::{ProcessInfo, ProcessReason};
 use exec_env::screen::{Screen, ScreenQuery};
 use exec_env::view::{View, ViewQuery};
-use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, ProcessNumber, ProcessRecord};
+use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, PROXY_ROLES, ProcessNumber, ProcessRecord};
 use exec_keeper::spool::{RecoveredFiles, Spool};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
@@ -366,8 +366,8 @@ fn proxy_task(
     descriptors: &mut Descriptors,
     mut head: watch::Receiver<Head>,
 ) -> Option<JoinHandle<()>> {
-    let (http, socks) = (descriptors.take(FdRole::ProxyHttp)?, descriptors.take(FdRole::ProxySocks));
-    let serving = table.proxies.serve(&record.id, record.network_proxy.as_ref()?, http, socks)?;
+    let sockets: Vec<OwnedFd> = PROXY_ROLES.iter().map_while(|role| descriptors.take(*role)).collect();
+    let serving = table.proxies.serve(&record.id, record.network_proxy.as_ref()?, sockets)?;
     let keeper = table.keeper.clone();
     Some(tokio::spawn(async move {
         let gone = tokio::select! {
@@ -375,7 +375,7 @@ fn proxy_task(
             gone = tree_is_gone(number, &mut head, &keeper) => gone,
         };
         if gone {
-            for role in [FdRole::ProxyHttp, FdRole::ProxySocks] {
+            for role in PROXY_ROLES {
                 let _ = keeper.send(&KeeperRequest::CloseFd { number, role }).await;
             }
         }

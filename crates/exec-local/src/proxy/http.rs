@@ -22,7 +22,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::dial::DialledPort;
-use super::judgement::{Asked, Destination, Judge};
+use super::judgement::{Asked, Destination, Judge, Route};
+use super::upstream;
 
 /// Longest head of a request or a response, in bytes.
 const HEAD_BYTES: usize = 96 << 10;
@@ -36,10 +37,17 @@ struct ProxyConnection {
     judge: Arc<Judge>,
     client: SocketAddr,
     /// What becomes of the connection when the response to a CONNECT was sent.
-    tunnel: Mutex<Option<(OnUpgrade, Destination)>>,
+    tunnel: Mutex<Option<Tunnel>>,
     /// The connections to the world that requests were passed on to. Requests come one after the other, so that at most
     /// the last one has something to do.
     upstream: Mutex<JoinSet<()>>,
+}
+
+/// A tunnel that was allowed.
+struct Tunnel {
+    upgrade: OnUpgrade,
+    target: Target,
+    destination: Destination,
 }
 
 /// Serves one connection until it ends.
@@ -57,8 +65,8 @@ pub(super) async fn serve(judge: Arc<Judge>, stream: TcpStream, client: SocketAd
     // An error is the process's own: it has sent something that is no HTTP, or is gone.
     let _ = server.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
     let tunnel = connection.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some((upgrade, destination)) = tunnel {
-        connection.run_tunnel(upgrade, destination).await;
+    if let Some(tunnel) = tunnel {
+        connection.run_tunnel(tunnel).await;
     }
     let mut upstream = std::mem::take(&mut *connection.upstream.lock().unwrap_or_else(PoisonError::into_inner));
     upstream.shutdown().await;
@@ -85,16 +93,28 @@ impl ProxyConnection {
             let refusal = self.judge.refuse(&asked, DecisionSource::Mode, DenialReason::TunnelInLimitedMode);
             return answers::refused_tunnel(&refusal);
         }
-        let upgrade = hyper::upgrade::on(request);
-        *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((upgrade, destination));
+        let tunnel = Tunnel { upgrade: hyper::upgrade::on(request), target, destination };
+        *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
         Response::new(answers::empty())
     }
 
     /// Until both sides have said all, or one of them breaks.
-    async fn run_tunnel(&self, upgrade: OnUpgrade, destination: Destination) {
-        let Ok(upgraded) = upgrade.await else { return };
-        let Ok(mut dialled) = self.judge.dial(&destination).await else { return };
-        let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(upgraded), &mut dialled.stream).await;
+    async fn run_tunnel(&self, tunnel: Tunnel) {
+        let Ok(upgraded) = tunnel.upgrade.await else { return };
+        let mut inner = TokioIo::new(upgraded);
+        let asked = self.asked(&tunnel.target, NetworkProtocol::HttpsConnect, "CONNECT");
+        match self.judge.route(&asked, tunnel.destination).await {
+            Route::Straight(destination) => {
+                let Ok(mut dialled) = self.judge.dial(&destination).await else { return };
+                let _ = tokio::io::copy_bidirectional(&mut inner, &mut dialled.stream).await;
+            }
+            Route::Through(proxy) => {
+                let target = tunnel.target.with_port();
+                let Some(mut outer) = upstream::tunnel(&self.judge, proxy, &target).await else { return };
+                let _ = tokio::io::copy_bidirectional(&mut inner, &mut outer.stream).await;
+                drop(outer.port);
+            }
+        }
     }
 
     async fn pass_on(&self, request: Request<Incoming>) -> Response<Body> {
@@ -127,7 +147,8 @@ impl ProxyConnection {
             let refusal = self.judge.refuse(&asked, DecisionSource::Mode, DenialReason::MethodNotAllowed);
             return answers::refused_request(&asked, &refusal);
         }
-        match self.send(request, &target, &destination).await {
+        let route = self.judge.route(&asked, destination).await;
+        match self.send(request, &target, route).await {
             Some(mut response) => {
                 remove_hop_by_hop(response.headers_mut());
                 response.map(Either::Right)
@@ -158,12 +179,15 @@ impl ProxyConnection {
         &self,
         mut request: Request<Incoming>,
         target: &Target,
-        destination: &Destination,
+        route: Route<'_>,
     ) -> Option<Response<Incoming>> {
         if target.is_tls {
             return None;
         }
-        let dialled = self.judge.dial(destination).await.ok()?;
+        let (dialled, proxy) = match route {
+            Route::Straight(destination) => (self.judge.dial(&destination).await.ok()?, None),
+            Route::Through(proxy) => (self.judge.dial_upstream(proxy).await.ok()?, Some(proxy)),
+        };
         let mut client = hyper::client::conn::http1::Builder::new();
         client.preserve_header_case(true).max_buf_size(HEAD_BYTES);
         let (mut sender, connection) = client.handshake(TokioIo::new(dialled.stream)).await.ok()?;
@@ -178,7 +202,17 @@ impl ProxyConnection {
             (Some(path), _) if !path.as_str().is_empty() => path.as_str(),
             _ => "/",
         };
-        *request.uri_mut() = path.parse().ok()?;
+        *request.uri_mut() = match proxy {
+            None => path.parse().ok()?,
+            // A proxy is told all of it.
+            Some(_) => {
+                let path = if path.starts_with('/') { path } else { "" };
+                format!("http://{}{path}", target.as_host_header()).parse().ok()?
+            }
+        };
+        if let Some(authorization) = proxy.and_then(upstream::authorization) {
+            request.headers_mut().insert(header::PROXY_AUTHORIZATION, authorization);
+        }
         sender.send_request(request).await.ok()
     }
 
@@ -238,9 +272,19 @@ impl Target {
     }
 
     fn as_host_header(&self) -> String {
+        match self.port {
+            Some(_) => self.with_port(),
+            None => self.bracketed(),
+        }
+    }
+
+    fn with_port(&self) -> String {
+        format!("{}:{}", self.bracketed(), self.port())
+    }
+
+    fn bracketed(&self) -> String {
         let host = self.host.as_str();
-        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        self.port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
+        if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
     }
 }
 

@@ -8,11 +8,12 @@ use std::time::{Duration, SystemTime};
 use exec_core::ProcessId;
 use exec_core::network::{
     DecisionSource, DenialReason, Host, HostVerdict, NetworkAnswer, NetworkDecision, NetworkMode, NetworkOutcome,
-    NetworkProtocol, NetworkProxy, NetworkRequest, ProxyRules,
+    NetworkProtocol, NetworkProxy, NetworkRequest, ProxyRules, UpstreamProxy, is_public,
 };
 
 use super::ProxyHost;
 use super::dial::{Dialled, dial};
+use crate::descriptors::DescriptorPermit;
 
 /// How much longer than the decider's own time its answer may take to arrive; as in Codex's server.
 const ANSWER_GRACE: Duration = Duration::from_secs(5);
@@ -52,6 +53,13 @@ pub(super) struct Destination {
     pub(super) port: u16,
 }
 
+/// How an allowed request goes there.
+pub(super) enum Route<'a> {
+    Straight(Destination),
+    /// By a proxy of the machine, which looks the name up itself.
+    Through(&'a UpstreamProxy),
+}
+
 enum Addresses {
     Judged(Vec<IpAddr>),
     /// Any will do, so they are looked up when it is dialled.
@@ -65,6 +73,15 @@ impl Judge {
 
     pub(super) fn mode(&self) -> NetworkMode {
         self.proxy.mode
+    }
+
+    /// Whether SOCKS5 carries datagrams.
+    pub(super) fn relays_datagrams(&self) -> bool {
+        self.proxy.socks5_udp
+    }
+
+    pub(super) fn take_descriptors(&self, count: usize) -> Option<[DescriptorPermit; 2]> {
+        self.host.take_descriptors(count)
     }
 
     /// Judges the host, and tells of it.
@@ -137,15 +154,40 @@ impl Judge {
     }
 
     pub(super) async fn dial(&self, destination: &Destination) -> std::io::Result<Dialled> {
-        let found;
-        let addresses = match &destination.addresses {
-            Addresses::Judged(addresses) => addresses,
-            Addresses::Any(host) => {
-                found = self.host.lookups.addresses(host).await;
-                &found
-            }
+        dial(&self.host.dialled, &self.addresses(destination).await, destination.port).await
+    }
+
+    /// Those that were judged; or those that the host has now, if any will do.
+    pub(super) async fn addresses(&self, destination: &Destination) -> Vec<IpAddr> {
+        match &destination.addresses {
+            Addresses::Judged(addresses) => addresses.clone(),
+            Addresses::Any(host) => self.host.lookups.addresses(host).await,
+        }
+    }
+
+    /// The proxy of the machine through which an allowed request goes on, if it shall. A name that is known here as one of
+    /// the machine or its networks is dialled here: what comes back to our own server must be known as ours.
+    pub(super) async fn route(&self, asked: &Asked<'_>, destination: Destination) -> Route<'_> {
+        let upstream = match asked.protocol {
+            NetworkProtocol::Http => self.host.upstream.for_request(asked.host, asked.port),
+            NetworkProtocol::HttpsConnect => self.host.upstream.for_tunnel(asked.host, asked.port),
+            // Codex's proxy passes on only what it was asked in HTTP.
+            NetworkProtocol::Socks5Tcp | NetworkProtocol::Socks5Udp => None,
         };
-        dial(&self.host.dialled, addresses, destination.port).await
+        let Some(upstream) = upstream.filter(|_| self.proxy.allow_upstream) else {
+            return Route::Straight(destination);
+        };
+        let found = self.addresses(&destination).await;
+        if found.iter().all(|address| is_public(*address)) {
+            return Route::Through(upstream);
+        }
+        Route::Straight(Destination { addresses: Addresses::Judged(found), port: destination.port })
+    }
+
+    /// A connection to a proxy of the machine. Whatever its addresses are: it is the machine's own.
+    pub(super) async fn dial_upstream(&self, upstream: &UpstreamProxy) -> std::io::Result<Dialled> {
+        let addresses = self.host.lookups.addresses(&upstream.host).await;
+        dial(&self.host.dialled, &addresses, upstream.port).await
     }
 
     fn tell(

@@ -7,22 +7,30 @@ use exec_core::Command;
 use exec_core::network::{NetworkProxy, proxy_variables};
 use exec_core::sandbox::{Confinement, NetworkPolicy};
 
-use super::{PROXY_HTTP_PORT, PROXY_SOCKS_PORT};
+use super::PROXY_PORTS;
 
 /// Where the proxy of a process that is being started listens.
 pub(crate) enum ProxySockets {
     None,
     /// On the machine's loopback; the keeper gets them to hold, and gives them back with the process.
     Loopback(Vec<TcpListener>, NetworkProxy),
-    /// The child makes them, in its own network.
+    /// The child makes them, in its own network, those for datagrams too: nobody else can make one there.
     OwnNetwork(Vec<u16>, NetworkProxy),
 }
 
 impl ProxySockets {
+    /// How many there will be; two if there is a proxy at all, whatever it speaks.
+    pub(crate) fn needed(command: &Command) -> usize {
+        match &command.network_proxy {
+            None => 0,
+            Some(proxy) if has_own_network(command) => own_ports(proxy).len().max(2),
+            Some(_) => 2,
+        }
+    }
+
     pub(crate) fn new(command: &Command) -> std::io::Result<Self> {
         let Some(proxy) = &command.network_proxy else { return Ok(Self::None) };
-        let own_network = command.sandbox.as_ref().is_some_and(|policy| policy.network == NetworkPolicy::ProxyOnly);
-        if own_network {
+        if has_own_network(command) {
             return Ok(Self::OwnNetwork(own_ports(proxy), proxy.clone()));
         }
         Ok(Self::Loopback(listen(proxy)?, proxy.clone()))
@@ -73,13 +81,22 @@ impl ProxySockets {
     }
 }
 
+fn has_own_network(command: &Command) -> bool {
+    command.sandbox.as_ref().is_some_and(|policy| policy.network == NetworkPolicy::ProxyOnly)
+}
+
 /// The sockets of a proxy on the machine's loopback: for HTTP, and for SOCKS5 if it shall speak that.
 fn listen(proxy: &NetworkProxy) -> std::io::Result<Vec<TcpListener>> {
     let count = if proxy.socks5 { 2 } else { 1 };
     (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect()
 }
 
-/// The ports of a proxy in a network of the process's own.
+/// The ports of a proxy in a network of the process's own: for HTTP, for SOCKS5, and for datagrams, if it shall speak those.
 fn own_ports(proxy: &NetworkProxy) -> Vec<u16> {
-    if proxy.socks5 { vec![PROXY_HTTP_PORT, PROXY_SOCKS_PORT] } else { vec![PROXY_HTTP_PORT] }
+    let count = match (proxy.socks5, proxy.socks5_udp) {
+        (false, _) => 1,
+        (true, false) => 2,
+        (true, true) => PROXY_PORTS.len(),
+    };
+    PROXY_PORTS[..count].to_vec()
 }

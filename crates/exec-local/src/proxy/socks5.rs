@@ -1,5 +1,5 @@
-//! SOCKS5 (RFC 1928): a tunnel to a host and a port. Without authentication, because only the process reaches its proxy;
-//! without BIND and UDP, which are answered as not supported.
+//! SOCKS5 (RFC 1928): a tunnel to a host and a port, or a relay of datagrams if the process may have one. Without
+//! authentication, because only the process reaches its proxy; without BIND, which is answered as not supported.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::judgement::{Asked, Destination, Judge, Refusal};
+use super::udp_relay::{RelaySockets, UdpRelay};
 
 /// How long the process may take to say what it wants.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
@@ -19,9 +20,10 @@ const VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;
 const NO_METHOD: u8 = 0xff;
 const CONNECT: u8 = 1;
-const ADDRESS_V4: u8 = 1;
-const ADDRESS_NAME: u8 = 3;
-const ADDRESS_V6: u8 = 4;
+const UDP_ASSOCIATE: u8 = 3;
+pub(super) const ADDRESS_V4: u8 = 1;
+pub(super) const ADDRESS_NAME: u8 = 3;
+pub(super) const ADDRESS_V6: u8 = 4;
 /// The port by which limited mode takes a tunnel for one of HTTPS.
 const HTTPS_PORT: u16 = 443;
 
@@ -37,13 +39,47 @@ enum Reply {
     UnknownAddress = 8,
 }
 
+/// What the process wants.
+enum Wanted {
+    Tunnel {
+        host: Host,
+        port: u16,
+    },
+    /// Of datagrams that come from this port of the process; 0 if it does not say.
+    Relay {
+        port: u16,
+    },
+}
+
 /// Serves one connection until it ends.
-pub(super) async fn serve(judge: Arc<Judge>, mut stream: TcpStream, client: SocketAddr) {
+pub(super) async fn serve(judge: Arc<Judge>, relays: &RelaySockets, mut stream: TcpStream, client: SocketAddr) {
     let _ = stream.set_nodelay(true);
+    let greeting = greet(&mut stream, judge.relays_datagrams());
     // An error is the process's own: what it said is no SOCKS5, or it is gone.
-    let Ok(Ok(Ok((host, port)))) = tokio::time::timeout(GREETING_TIMEOUT, greet(&mut stream)).await else { return };
-    let asked = Asked { protocol: NetworkProtocol::Socks5Tcp, host: &host, port, method: None, client };
-    let Ok(destination) = judged(&judge, &asked).await else {
+    let Ok(Ok(Ok(wanted))) = tokio::time::timeout(GREETING_TIMEOUT, greeting).await else { return };
+    match wanted {
+        Wanted::Tunnel { host, port } => tunnel(&judge, stream, client, &host, port).await,
+        Wanted::Relay { port } => relay(&judge, relays, stream, client, port).await,
+    }
+}
+
+async fn relay(judge: &Judge, relays: &RelaySockets, mut stream: TcpStream, client: SocketAddr, port: u16) {
+    match UdpRelay::open(judge, relays, client, port).await {
+        Ok(relay) => {
+            if reply(&mut stream, Reply::Succeeded, relay.bound()).await.is_ok() {
+                relay.run(&mut stream).await;
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a process gets no relay of datagrams");
+            let _ = reply(&mut stream, Reply::Failed, None).await;
+        }
+    }
+}
+
+async fn tunnel(judge: &Judge, mut stream: TcpStream, client: SocketAddr, host: &Host, port: u16) {
+    let asked = Asked { protocol: NetworkProtocol::Socks5Tcp, host, port, method: None, client };
+    let Ok(destination) = judged(judge, &asked).await else {
         let _ = reply(&mut stream, Reply::Forbidden, None).await;
         return;
     };
@@ -81,7 +117,7 @@ async fn judged(judge: &Judge, asked: &Asked<'_>) -> Result<Destination, Refusal
 }
 
 /// What the process wants. The inner error was answered already.
-async fn greet(stream: &mut TcpStream) -> io::Result<Result<(Host, u16), Reply>> {
+async fn greet(stream: &mut TcpStream, with_relays: bool) -> io::Result<Result<Wanted, Reply>> {
     let [version, methods] = read(stream).await?;
     if version != VERSION {
         return Err(io::ErrorKind::InvalidData.into());
@@ -109,12 +145,13 @@ async fn greet(stream: &mut TcpStream) -> io::Result<Result<(Host, u16), Reply>>
         _ => return refuse(stream, Reply::UnknownAddress).await,
     };
     let port = u16::from_be_bytes(read(stream).await?);
-    if command != CONNECT {
-        return refuse(stream, Reply::UnknownCommand).await;
-    }
-    match Host::parse(&host) {
-        Some(host) => Ok(Ok((host, port))),
-        None => refuse(stream, Reply::Failed).await,
+    match (command, Host::parse(&host)) {
+        (CONNECT, Some(host)) => Ok(Ok(Wanted::Tunnel { host, port })),
+        (CONNECT, None) => refuse(stream, Reply::Failed).await,
+        // Datagrams come from an address, not from a name.
+        (UDP_ASSOCIATE, _) if with_relays && kind == ADDRESS_NAME => refuse(stream, Reply::UnknownAddress).await,
+        (UDP_ASSOCIATE, _) if with_relays => Ok(Ok(Wanted::Relay { port })),
+        _ => refuse(stream, Reply::UnknownCommand).await,
     }
 }
 

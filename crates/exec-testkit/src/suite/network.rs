@@ -1,5 +1,6 @@
 //! What a process reaches through the proxy that it was given.
 
+use exec_core::network::NetworkProxy;
 use exec_core::sandbox::{NetworkPolicy, SandboxMeans, SandboxPolicy};
 use exec_env::process::ProcessReason;
 
@@ -72,6 +73,30 @@ pub async fn a_sandboxed_process_reaches_its_proxy_and_nothing_else(env: &TestEn
     assert!(heard[0].contains("200 OK") && heard[0].contains("asked for /x"), "{heard:?}");
     assert!(heard[1].starts_with("nobody listens"), "{heard:?}");
     assert_eq!(origin.requests(), 1);
+}
+
+pub async fn datagrams_go_through_the_proxy_of_a_process_sandboxed_or_not(env: &TestEnvironment) {
+    let world = tokio::net::UdpSocket::bind("127.0.0.1:0").await.expect("a free port");
+    let port = world.local_addr().expect("it is bound").port();
+    let [high, low] = port.to_be_bytes();
+    let proxy = NetworkProxy { socks5_udp: true, ..proxy_that_allows(&["127.0.0.1"]) };
+    for (name, sandbox) in [("p", None), ("s", Some(SandboxPolicy::read_only(NetworkPolicy::ProxyOnly)))] {
+        let to = |address: &str| format!("\\x00\\x00\\x00\\x01{address}\\x{high:02x}\\x{low:02x}ping");
+        let said = [("ALL_PROXY", to("\\x7f\\x00\\x00\\x01")), ("ALL_PROXY", to("\\x7f\\x00\\x00\\x02"))];
+        let mut command = asking(env, proxy.clone(), &said);
+        for word in command.argv.iter_mut().filter(|word| *word == "say-to") {
+            *word = "send-datagram".into();
+        }
+        command.sandbox = sandbox;
+        let process = env.start_command(name, command).await;
+        let mut buffer = [0; 64];
+        let (length, from) = world.recv_from(&mut buffer).await.expect("the proxy sends it");
+        assert_eq!(&buffer[..length], b"ping");
+        world.send_to(b"pong", from).await.expect("the relay has a socket");
+        let printed = process.read_to_end().await.printed();
+        let header: String = [0, 0, 0, 1, 127, 0, 0, 1, high, low].escape_ascii().to_string();
+        assert_eq!(printed.lines().collect::<Vec<_>>(), [&format!("{header}pong"), "the relay has ended"], "{name}");
+    }
 }
 
 pub async fn a_proxy_that_means_nothing_is_refused(env: &TestEnvironment) {

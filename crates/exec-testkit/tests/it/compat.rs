@@ -100,6 +100,7 @@ sections! {
     the_web_is_asked_alike: http::cases();
     proxies_are_understood_alike: network::starts();
     proxies_answer_alike: network::requests();
+    proxies_refuse_datagrams_alike: network::datagrams();
     clients_are_asked_about_the_network_alike: network::questions();
     skills_and_plugins_are_found_alike: discovery::cases();
 }

@@ -12,6 +12,7 @@ use exec_core::network::{
     DecisionSource, DomainAccess, NetworkAnswer, NetworkDecision, NetworkMode, NetworkOutcome, NetworkProtocol,
     NetworkProxy, NetworkRequest,
 };
+use exec_core::sandbox::{NetworkPolicy, SandboxPolicy};
 use exec_env::{BoxFuture, Environment, NetworkDecider};
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
 use exec_testkit::TestEnvironment;
@@ -162,6 +163,41 @@ async fn a_connection_through_a_proxy_is_known_as_one() {
     let (_, peer) = listener.accept().await.expect("we dial");
     assert_eq!(direct.local_addr().expect("it is connected"), peer);
     assert!(!local.is_from_a_sandbox(peer, own));
+}
+
+/// The sockets for datagrams are in the network of the process, where nobody could make new ones: the keeper has kept them.
+#[tokio::test]
+async fn the_next_owner_relays_datagrams_of_a_sandboxed_process() {
+    let world = tokio::net::UdpSocket::bind("127.0.0.1:0").await.expect("a free port");
+    let port = world.local_addr().expect("it is bound").port();
+    let [high, low] = port.to_be_bytes();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let options = || {
+        let orphan_ttl = Duration::from_secs(300);
+        let keeper =
+            KeeperChoice::Durable { program: keeper_program(), state: folder.path().join("state"), orphan_ttl };
+        LocalOptions { keeper, ..LocalOptions::default() }
+    };
+    let first = Arc::new(LocalEnvironment::open(options()).await.expect("a keeper can be started"));
+    let env = TestEnvironment::new(first.clone(), ACTOR);
+    let gate = env.semaphore("gate");
+    let mut command = env.command(&gate.acquire());
+    let datagram = format!("\\x00\\x00\\x00\\x01\\x7f\\x00\\x00\\x01\\x{high:02x}\\x{low:02x}ping");
+    command.argv.extend([";", "send-datagram", "ALL_PROXY", &datagram].map(Into::into));
+    command.network_proxy = Some(NetworkProxy { socks5_udp: true, ..proxy_that_allows(&["127.0.0.1"]) });
+    command.sandbox = Some(SandboxPolicy::read_only(NetworkPolicy::ProxyOnly));
+    let id = exec_testkit::test_environment::process_id("p");
+    first.processes().start(&id, command).await.expect("it starts");
+    first.hand_over().await;
+    gate.release();
+    let second = LocalEnvironment::open(options()).await.expect("the keeper is there");
+    let mut buffer = [0; 16];
+    let (length, from) = world.recv_from(&mut buffer).await.expect("a socket");
+    assert_eq!(&buffer[..length], b"ping");
+    world.send_to(b"pong", from).await.expect("the relay has a socket");
+    let log = exec_testkit::process::LogReader::open(second.processes(), &id, 0).await.read_to_end().await;
+    assert!(log.printed().trim_end().ends_with("pong"), "{}", log.printed());
+    second.end().await;
 }
 
 /// Connections that are made while nobody owns the process wait for the next owner, which serves them by the same rules.

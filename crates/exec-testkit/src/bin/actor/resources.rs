@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -27,6 +27,10 @@ pub(crate) fn run(state: &mut ActorState, call: &VerbCall) -> bool {
             let variable = std::env::var(call.word(0)).unwrap_or_else(|_| fail("the variable is not set"));
             say_to(variable.rsplit('/').next().unwrap_or_default(), &call.word(1));
         }
+        "send-datagram" => {
+            let variable = std::env::var(call.word(0)).unwrap_or_else(|_| fail("the variable is not set"));
+            send_datagram(variable.rsplit('/').next().unwrap_or_default(), &unescaped(&call.word(1)));
+        }
         "say-to-address" => say_to(&call.word(0), &call.word(1)),
         _ => return false,
     }
@@ -46,6 +50,34 @@ fn say_to(address: &str, text: &str) {
     let heard = heard.escape_ascii().to_string();
     let without_date: Vec<&str> = heard.split(r"\r\n").filter(|header| !header.starts_with("date: ")).collect();
     line(stdout(), without_date.join(r"\r\n").as_bytes());
+}
+
+/// Asks a proxy (SOCKS5) for a relay of datagrams, sends it one, and prints what comes back, or that the relay has ended.
+fn send_datagram(address: &str, datagram: &[u8]) {
+    let bound = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| Ok((socket.local_addr()?.port(), socket)));
+    let (port, socket) = bound.unwrap_or_else(|error| fail(&format!("no socket: {error}")));
+    let Ok(mut stream) = TcpStream::connect(address) else {
+        return line(stdout(), b"nobody listens");
+    };
+    let mut answer = [0; 12];
+    let request = [&[5, 1, 0, 5, 3, 0, 1, 127, 0, 0, 1][..], &port.to_be_bytes()].concat();
+    if stream.write_all(&request).and_then(|()| stream.read_exact(&mut answer)).is_err() || answer[3] != 0 {
+        return line(stdout(), b"no relay");
+    }
+    let relay = u16::from_be_bytes([answer[10], answer[11]]);
+    let _ = socket.send_to(datagram, (Ipv4Addr::LOCALHOST, relay));
+    let (heard, first) = std::sync::mpsc::sync_channel(2);
+    let ended = heard.clone();
+    std::thread::spawn(move || {
+        let _ = stream.read(&mut [0]);
+        let _ = ended.send("the relay has ended".to_owned());
+    });
+    std::thread::spawn(move || {
+        let mut answer = [0; 2048];
+        let length = socket.recv(&mut answer).unwrap_or_default();
+        let _ = heard.send(answer[..length].escape_ascii().to_string());
+    });
+    line(stdout(), first.recv().unwrap_or_default().as_bytes());
 }
 
 fn unescaped(text: &str) -> Vec<u8> {

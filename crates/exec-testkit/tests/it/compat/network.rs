@@ -189,7 +189,38 @@ pub(super) fn requests() -> Vec<Case> {
     cases.push(socks("SOCKS5 without a method", "\\x05\\x01\\x02"));
     cases.push(socks("SOCKS5 that binds", "\\x05\\x01\\x00\\x05\\x02\\x00\\x01\\x7f\\x00\\x00\\x01\\x00\\x07"));
     cases.push(socks("SOCKS5 for UDP", "\\x05\\x01\\x00\\x05\\x03\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00"));
+    let by_name = "\\x05\\x01\\x00\\x05\\x03\\x00\\x03\\x09localhost\\x00\\x00";
+    cases.push(saying("SOCKS5 for UDP from a name", json!({"enableSocks5Udp": true}), "ALL_PROXY", by_name));
     cases
+}
+
+/// A process that sends one datagram through its proxy. What is allowed is not compared: Codex's proxy sends the answers of
+/// the world back to the world.
+fn sending(name: &str, change: Value, address: [u8; 4], asking: bool) -> Case {
+    let address: String = address.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    let datagram = format!("\\x00\\x00\\x00\\x01{address}\\x00\\x07ping");
+    let launch = proxy(with(json!({"enableSocks5Udp": true}), change));
+    let launch = if asking { with(launch, json!({"policyDecisionTimeoutMs": 20_000})) } else { launch };
+    let argv = [ACTOR, "send-datagram", "ALL_PROXY", &datagram];
+    initialized(name).call("process/start", with(start("p", &argv), json!({"networkProxy": launch})))
+}
+
+/// Datagrams that are refused end their relay, and are told as other refusals are.
+pub(super) fn datagrams() -> Vec<Case> {
+    let public = [93, 184, 216, 34];
+    let deny = json!({"id": 1, "result": {"decision": {"type": "deny", "reason": "nope"}}}).to_string();
+    vec![
+        sending("no relay", json!({"enableSocks5Udp": false}), public, false).log("p"),
+        sending("a datagram without a rule", json!({}), public, false).log("p").receive(),
+        sending("a denied datagram", json!({"domains": {"93.184.216.34": "deny"}}), public, false).log("p").receive(),
+        sending("a datagram to the loopback", json!({"domains": {"*": "allow"}}), [127, 0, 0, 1], false)
+            .log("p")
+            .receive(),
+        sending("a datagram in limited mode", json!({"domains": {"*": "allow"}, "mode": "limited"}), public, false)
+            .log("p")
+            .receive(),
+        sending("a datagram that the client denies", json!({}), public, true).receive().send(deny).log("p").receive(),
+    ]
 }
 
 /// What the client is asked, and what its answers mean.
