@@ -9,6 +9,10 @@ pub const NETWORK_QUESTIONS: usize = 256;
 /// Decisions about the network that may wait to be written to a connection. One more is not told.
 pub const NETWORK_DECISIONS: usize = 1024;
 
+/// Longest id of a process, in bytes, as its client names it; the session that is put before it takes the rest of
+/// [`exec_core::limits::PROCESS_ID_BYTES`].
+pub const CLIENT_PROCESS_ID_BYTES: usize = 4 << 10;
+
 /// Longest id of a process whose client is asked about its network, in bytes; as in Codex's server.
 pub const ASKING_PROCESS_ID_BYTES: usize = 256;
 

@@ -36,8 +36,8 @@ use crate::reservations::Lookup;
 use crate::routing::{NamedEnvironment, Routing};
 use crate::running::{CountedProcess, ExitWaits, RunningCounts};
 use crate::session::{
-    Attachment, Attendee, ConnectionId, NoRoom, ProcessLabel, Session, SessionOwner, SessionProcess, SessionStore,
-    SessionTable, unix_ms,
+    Attachment, Attendee, ConnectionId, NoRoom, Opener, ProcessLabel, Session, SessionOwner, SessionProcess,
+    SessionStore, SessionTable, unix_ms,
 };
 
 #[derive(Debug, Clone)]
@@ -207,6 +207,9 @@ impl Server {
                     None
                 }));
             }
+            for session in self.store.unsaved().iter().filter_map(|id| self.find_session(id)) {
+                self.store_unsaved(&session);
+            }
             for environment in self.routing.used() {
                 // One that does not answer is not asked again meanwhile, and keeps nobody else waiting.
                 if busy.insert(environment.id.clone()) {
@@ -255,7 +258,7 @@ impl Server {
         let id = uuid::Uuid::new_v4().to_string();
         let (name, opened_at_ms) = (driver.client_name.clone(), unix_ms(SystemTime::now()));
         let session = Session::new(id, name, opened_at_ms, registration.owner.clone());
-        let session = Arc::new(session.opened_by(registration.subject.clone()));
+        let session = Arc::new(session.opened_by(Opener::of(registration.subject.clone())));
         session.set_holder(Some(scope.unwrap_or_default()));
         let gone = {
             let mut state = self.lock();
@@ -529,7 +532,14 @@ impl Server {
 
     fn store_session(&self, session: &Session, ttl: Duration) {
         if let Err(error) = self.store.save(session, ttl) {
-            tracing::error!(session = session.id, %error, "the session will not survive a restart of the server");
+            tracing::error!(session = session.id, %error, "the session would not survive a restart; it is stored when that is possible");
+        }
+    }
+
+    /// Before a session gets a process, and now and then: a disk that was full may have room again.
+    pub(crate) fn store_unsaved(&self, session: &Session) {
+        if self.store.save_again(session) {
+            tracing::info!(session = session.id, "the session is stored by now, and survives a restart");
         }
     }
 

@@ -25,7 +25,9 @@ use exec_wire::process::DenialEvidence;
 
 use crate::ceiling::ProcessBounds;
 use crate::connection::ConnectionShared;
-use crate::limits::{CLOSED_TTL, FIRST_FOLLOW_WAIT, ID_REUSE_DELAY, REMEMBERED_AUDITS, REMEMBERED_STARTS};
+use crate::limits::{
+    CLIENT_PROCESS_ID_BYTES, CLOSED_TTL, FIRST_FOLLOW_WAIT, ID_REUSE_DELAY, REMEMBERED_AUDITS, REMEMBERED_STARTS,
+};
 use crate::reservations::{Lookup, Reservation, Reservations};
 use crate::routing::NamedEnvironment;
 use crate::writer::{WeakWriterHandle, WriterCommand, WriterHandle};
@@ -37,6 +39,23 @@ use response_cache::ResponseCache;
 pub(crate) use store::SessionStore;
 use streams::SessionStreams;
 pub(crate) use table::{Attachment, ConnectionId, NoRoom, SessionOwner, SessionTable};
+
+/// With what a session was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Opener {
+    /// Without a token, or with one that names nobody.
+    NoToken,
+    /// With a token that names this subject.
+    Subject(String),
+    /// The session's file was lost, and only its processes were found again.
+    Unknown,
+}
+
+impl Opener {
+    pub(crate) fn of(subject: Option<String>) -> Self {
+        subject.map_or(Self::NoToken, Self::Subject)
+    }
+}
 
 /// A client's work on this machine.
 #[derive(Debug)]
@@ -54,8 +73,7 @@ pub(crate) struct Session {
     starts: Mutex<VecDeque<String>>,
     /// The keys of the last requests that the audit has told.
     audited: Mutex<VecDeque<String>>,
-    /// Whom the token named with which it was opened; `None` if it was opened without one.
-    pub(crate) subject: Option<String>,
+    pub(crate) opener: Opener,
     /// By the client's ids. An id is reserved while its process is being started.
     processes: Arc<Reservations<String, Arc<SessionProcess>>>,
     /// Where the processes that are being started will be.
@@ -163,7 +181,7 @@ impl Session {
             ended: AtomicBool::new(false),
             starts: Mutex::default(),
             audited: Mutex::default(),
-            subject: None,
+            opener: Opener::NoToken,
             // Running processes are not limited here; housekeeping forgets surplus closed ones.
             processes: Reservations::new(usize::MAX),
             starting_in: Mutex::default(),
@@ -176,15 +194,17 @@ impl Session {
         }
     }
 
-    pub(crate) fn opened_by(self, subject: Option<String>) -> Self {
-        Self { subject, ..self }
+    pub(crate) fn opened_by(self, opener: Opener) -> Self {
+        Self { opener, ..self }
     }
 
-    /// Not by a token that names somebody else. Whoever needs no token (on a unix socket or stdio) is our own user.
+    /// Not by a token that names somebody else, or may do so. Whoever needs no token (on a unix socket or stdio) is our own
+    /// user.
     pub(crate) fn may_be_resumed_by(&self, subject: Option<&str>) -> bool {
-        match (self.subject.as_deref(), subject) {
-            (Some(opener), Some(subject)) => opener == subject,
-            _ => true,
+        match (&self.opener, subject) {
+            (_, None) | (Opener::NoToken, _) => true,
+            (Opener::Subject(opener), Some(subject)) => opener == subject,
+            (Opener::Unknown, Some(_)) => false,
         }
     }
 
@@ -292,6 +312,9 @@ impl Session {
 
     /// The environment's id for a process of this session, unique over all sessions.
     pub(crate) fn process_id(&self, wire_id: &str) -> Result<ProcessId, BadId> {
+        if wire_id.len() > CLIENT_PROCESS_ID_BYTES {
+            return Err(BadId::TooLong { found_bytes: wire_id.len(), limit_bytes: CLIENT_PROCESS_ID_BYTES });
+        }
         ProcessId::new(format!("{}/{wire_id}", self.id))
     }
 

@@ -125,6 +125,7 @@ pub(crate) async fn start(context: RequestContext, params: StartParams) -> Handl
     }
     let server = &context.connection.server;
     server.routing.record_use(&environment);
+    server.store_unsaved(&context.session);
     let _starting = context.session.record_starting(&wire_id, &environment);
     let limits = context.connection.permissions.process_limits();
     let counted = server.count_process(&context.session, limits).map_err(reply::violation)?;

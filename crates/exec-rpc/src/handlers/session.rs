@@ -8,7 +8,7 @@ use exec_wire::session::{CloseParams, CloseResult, DriveParams, DriveResult, Dri
 use crate::dispatch::{HandlerResult, RequestContext, Response};
 use crate::limits::LARGE_RESPONSE_BYTES;
 use crate::reply;
-use crate::session::{ConnectionId, Session};
+use crate::session::{ConnectionId, Opener, Session};
 
 pub(crate) async fn list(context: RequestContext, _params: ListParams) -> HandlerResult<ListResult> {
     let subject = context.connection.subject.clone();
@@ -18,7 +18,8 @@ pub(crate) async fn list(context: RequestContext, _params: ListParams) -> Handle
     if own.is_none() {
         is_operator.clone()?;
     }
-    let is_visible = |session: &Session| is_operator.is_ok() || (own.is_some() && session.subject == own);
+    let own = own.map(Opener::Subject);
+    let is_visible = |session: &Session| is_operator.is_ok() || own.as_ref() == Some(&session.opener);
     let memory = context.connection.reserve_encoded(LARGE_RESPONSE_BYTES).await;
     Ok(Response { memory, ..ListResult { sessions: context.connection.server.sessions(is_visible) }.into() })
 }

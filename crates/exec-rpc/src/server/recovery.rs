@@ -17,7 +17,7 @@ use crate::limits::{RECOVERY_PAUSE, RECOVERY_WAIT};
 use crate::reply;
 use crate::reservations::Lookup;
 use crate::routing::NamedEnvironment;
-use crate::session::{ProcessLabel, Session, SessionOwner, SessionProcess, unix_ms};
+use crate::session::{Opener, ProcessLabel, Session, SessionOwner, SessionProcess, unix_ms};
 use crate::writer::WriterCommand;
 
 impl Server {
@@ -110,7 +110,7 @@ impl Server {
                     // The session's file was lost, but its processes were not.
                     let (id, opened_at_ms) = (label.session.clone(), unix_ms(info.started));
                     let session = Session::new(id, String::new(), opened_at_ms, SessionOwner::Host);
-                    let session = Arc::new(session);
+                    let session = Arc::new(session.opened_by(Opener::Unknown));
                     state.sessions.recover(session.clone(), self.options.detached_ttl, now);
                     session
                 })

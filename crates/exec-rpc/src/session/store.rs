@@ -1,36 +1,52 @@
 //! Sessions on disk, for a daemon that is restarted: one small file for each, replaced as a whole.
 //!
-//! The processes of a session are not stored here: each process carries its session in its label, beside its log.
+//! The processes of a session are not stored here: each process carries its session in its label, beside its log. A session
+//! whose file cannot be written now (the disk is full) is tried again until it can.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Session, SessionOwner};
+use super::{Opener, Session, SessionOwner};
 use crate::limits::SESSION_FILE_BYTES;
 
-/// `None` if the server has no state directory; then nothing is stored.
+/// What the name of a file ends with until it is whole.
+const UNFINISHED: &str = ".new";
+
 #[derive(Debug)]
-pub(crate) struct SessionStore(Option<PathBuf>);
+pub(crate) struct SessionStore {
+    /// `None` if the server has no state directory; then nothing is stored.
+    directory: Option<PathBuf>,
+    /// The sessions whose files could not be written, with their TTLs; no more than there are sessions. Locked while any file
+    /// is written or removed, so that a session that has ended is not written again.
+    unsaved: Mutex<BTreeMap<String, Duration>>,
+}
 
 impl SessionStore {
     pub(crate) fn open(state: Option<&Path>) -> io::Result<Self> {
         let directory = state.map(|state| state.join("sessions"));
         if let Some(directory) = &directory {
-            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+            create(directory)?;
         }
-        Ok(Self(directory))
+        Ok(Self { directory, unsaved: Mutex::default() })
     }
 
     /// Every session with its TTL. A file that cannot be decoded is left out and logged.
     pub(crate) fn load_all(&self) -> Vec<(Session, Duration)> {
-        let Some(directory) = &self.0 else { return Vec::new() };
+        let Some(directory) = &self.directory else { return Vec::new() };
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
         entries
             .filter_map(|entry| {
-                let id = entry.file_name().into_string().ok().filter(|name| !name.ends_with(".new"))?;
+                let id = entry.file_name().into_string().ok()?;
+                if id.ends_with(UNFINISHED) {
+                    // Whoever wrote it was killed.
+                    let _ = std::fs::remove_file(entry.path());
+                    return None;
+                }
                 // Asked before it is opened, because to open a FIFO would wait for its writer. Nobody else can
                 // put one here in between.
                 let found = entry.metadata().ok()?;
@@ -45,25 +61,80 @@ impl SessionStore {
             .collect()
     }
 
+    /// If it fails, the session is among those that [`Self::save_again`] is for.
     pub(crate) fn save(&self, session: &Session, ttl: Duration) -> io::Result<()> {
-        let Some(directory) = &self.0 else { return Ok(()) };
-        let fresh = directory.join(format!("{}.new", session.id));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        file.write_all(encode(session, ttl).as_bytes())?;
-        std::fs::rename(&fresh, directory.join(&session.id))
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let mut unsaved = self.lock();
+        let saved = write(directory, session, ttl);
+        match saved {
+            Ok(()) => unsaved.remove(&session.id),
+            Err(_) => unsaved.insert(session.id.clone(), ttl),
+        };
+        saved
+    }
+
+    /// The ids of the sessions that could not be saved.
+    pub(crate) fn unsaved(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    /// Tries it again if it failed. Whether the session was saved by this.
+    pub(crate) fn save_again(&self, session: &Session) -> bool {
+        let Some(directory) = &self.directory else { return false };
+        let mut unsaved = self.lock();
+        let Some(ttl) = unsaved.get(&session.id) else { return false };
+        let saved = write(directory, session, *ttl).is_ok();
+        if saved {
+            unsaved.remove(&session.id);
+        }
+        saved
     }
 
     pub(crate) fn remove(&self, id: &str) {
-        if let Some(directory) = &self.0 {
+        if let Some(directory) = &self.directory {
+            self.lock().remove(id);
             let _ = std::fs::remove_file(directory.join(id));
         }
     }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Duration>> {
+        self.unsaved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn create(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+/// The whole file, or what was there before.
+fn write(directory: &Path, session: &Session, ttl: Duration) -> io::Result<()> {
+    let fresh = directory.join(format!("{}{UNFINISHED}", session.id));
+    let open = || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
+    let file = match open() {
+        // Somebody has cleaned up.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            create(directory)?;
+            open()
+        }
+        file => file,
+    };
+    let written = file?
+        .write_all(encode(session, ttl).as_bytes())
+        .and_then(|()| std::fs::rename(&fresh, directory.join(&session.id)));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&fresh);
+    }
+    written
 }
 
 fn encode(session: &Session, ttl: Duration) -> String {
     let owner = encode_owner(&session.owner);
     let holder = session.holder().map(|scope| serde_json::Value::from(&*scope).to_string()).unwrap_or_default();
-    let subject = serde_json::to_string(&session.subject).unwrap_or_default();
+    let subject = match &session.opener {
+        Opener::NoToken => serde_json::Value::Null,
+        Opener::Subject(subject) => subject.as_str().into(),
+        Opener::Unknown => false.into(),
+    };
     // The name comes last, because it may contain anything, even line ends; in JSON they are escaped.
     let (ttl, opened, name) = (ttl.as_millis(), session.opened_at_ms, &session.client_name);
     format!("2\n{ttl}\n{opened}\n{owner}\n{holder}\n{subject}\n{name}")
@@ -84,7 +155,13 @@ fn decode(id: String, text: &str) -> Option<(Session, Duration)> {
     if !holder.is_empty() {
         session.set_holder(Some(&serde_json::from_str::<String>(holder).ok()?));
     }
-    Some((session.opened_by(serde_json::from_str(subject).ok()?), ttl))
+    let opener = match serde_json::from_str(subject).ok()? {
+        serde_json::Value::Null => Opener::NoToken,
+        serde_json::Value::String(subject) => Opener::Subject(subject),
+        serde_json::Value::Bool(false) => Opener::Unknown,
+        _ => return None,
+    };
+    Some((session.opened_by(opener), ttl))
 }
 
 /// One line. An address is written as it is, and has no space.
@@ -128,13 +205,13 @@ mod tests {
     #[test]
     fn what_is_remembered_is_what_was_said() {
         let session = Session::new("x".into(), "two\nlines".into(), 7, SessionOwner::Address("::1".into()));
-        let session = session.opened_by(Some("a\nb".into()));
+        let session = session.opened_by(Opener::Subject("a\nb".into()));
         session.set_holder(Some("a\nscope"));
         let text = encode(&session, Duration::from_millis(1500));
         let (decoded, ttl) = decode("x".into(), &text).expect("it was encoded here");
         assert_eq!((decoded.holder().as_deref(), &decoded.owner), (Some("a\nscope"), &session.owner));
         assert_eq!((decoded.id, decoded.client_name, decoded.opened_at_ms), ("x".into(), "two\nlines".into(), 7));
-        assert_eq!((ttl, decoded.subject.as_deref()), (Duration::from_millis(1500), Some("a\nb")));
+        assert_eq!((ttl, decoded.opener), (Duration::from_millis(1500), Opener::Subject("a\nb".into())));
         let (older, _) = decode("x".into(), "1\n1\n1\nn\nn").expect("an older server wrote it");
         assert_eq!((older.client_name.as_str(), older.holder()), ("n\nn", None));
         assert!(decode("x".into(), "3\n1\n1\n\n\nnull\nn").is_none());
@@ -143,5 +220,43 @@ mod tests {
             let (decoded, _) = decode("x".into(), &encode(&session, Duration::ZERO)).expect("it was encoded here");
             assert_eq!(decoded.owner, session.owner);
         }
+        for opener in [Opener::NoToken, Opener::Unknown] {
+            let session = Session::new("x".into(), String::new(), 7, SessionOwner::Host).opened_by(opener.clone());
+            let (decoded, _) = decode("x".into(), &encode(&session, Duration::ZERO)).expect("it was encoded here");
+            assert_eq!(decoded.opener, opener);
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_saved_is_saved_later_unless_it_has_ended() {
+        let state = tempfile::tempdir().expect("a temporary folder");
+        let store = SessionStore::open(Some(state.path())).expect("the folder is ours");
+        let sessions = state.path().join("sessions");
+        let session = |id: &str| Session::new(id.into(), "name".into(), 7, SessionOwner::Host);
+        let found = || -> Vec<(String, Duration)> {
+            store.load_all().into_iter().map(|(session, ttl)| (session.id, ttl)).collect()
+        };
+        // What is no directory takes no files, as a full disk does not.
+        std::fs::remove_dir(&sessions).expect("it is empty");
+        std::fs::write(&sessions, "").expect("the folder is ours");
+        for id in ["stays", "ends"] {
+            assert!(store.save(&session(id), Duration::from_secs(9)).is_err());
+        }
+        assert!(!store.save_again(&session("stays")), "there is still no room");
+        store.remove("ends");
+        std::fs::remove_file(&sessions).expect("the folder is ours");
+        assert_eq!(store.unsaved(), ["stays"]);
+        assert!(store.save_again(&session("stays")));
+        assert!(!store.save_again(&session("stays")) && !store.save_again(&session("ends")));
+        assert_eq!((found(), store.unsaved()), (vec![("stays".into(), Duration::from_secs(9))], vec![]));
+    }
+
+    #[test]
+    fn an_unfinished_file_of_a_killed_server_is_removed() {
+        let state = tempfile::tempdir().expect("a temporary folder");
+        let store = SessionStore::open(Some(state.path())).expect("the folder is ours");
+        let unfinished = state.path().join("sessions/x.new");
+        std::fs::write(&unfinished, "2\n1").expect("the folder is ours");
+        assert!(store.load_all().is_empty() && !unfinished.exists());
     }
 }

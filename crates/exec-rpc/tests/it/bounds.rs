@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use exec_rpc::limits::{
-    CLIENT_NAME_BYTES, LABEL_BYTES, LISTED_ARGV, LISTED_ARGV_BYTES, REQUEST_ID_BYTES, REQUEST_SCOPE_BYTES,
-    SIGNAL_ID_BYTES,
+    CLIENT_NAME_BYTES, CLIENT_PROCESS_ID_BYTES, LABEL_BYTES, LISTED_ARGV, LISTED_ARGV_BYTES, REQUEST_ID_BYTES,
+    REQUEST_SCOPE_BYTES, SIGNAL_ID_BYTES,
 };
 use exec_transport::Received;
 use exec_wire::RawJson;
@@ -50,6 +50,8 @@ async fn keys_and_labels_of_requests_are_bounded() {
     assert_refused(&client.call("process/start", start.clone()).await, LABEL_BYTES);
     start["label"] = "AAAA".repeat(LABEL_BYTES / 3).into();
     assert_eq!(client.call("process/start", start).await["result"]["processId"], "labelled");
+    assert_refused(&client.start_process(&letters(CLIENT_PROCESS_ID_BYTES + 1)).await, CLIENT_PROCESS_ID_BYTES);
+    assert!(client.start_process(&letters(CLIENT_PROCESS_ID_BYTES)).await["result"].is_object());
     let long = json!({"id": letters(REQUEST_ID_BYTES), "method": "environment/status"});
     client.send(&long.to_string()).await;
     assert_eq!(client.next().await["id"], long["id"]);
@@ -66,7 +68,7 @@ async fn a_process_id_of_a_thousand_characters_works() {
     let id = "ü".repeat(1000);
     assert_eq!(client.start_process(&id).await["result"]["processId"], id.as_str());
     assert_eq!(client.call("process/terminate", json!({"processId": id})).await["result"]["running"], true);
-    assert_refused(&client.start_process(&letters(10_000)).await, exec_core::limits::PROCESS_ID_BYTES);
+    assert_refused(&client.start_process(&letters(10_000)).await, CLIENT_PROCESS_ID_BYTES);
 }
 
 #[tokio::test]

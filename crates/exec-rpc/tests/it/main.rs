@@ -29,8 +29,11 @@ struct TestServer {
 
 impl TestServer {
     async fn start() -> Self {
-        let environment = Arc::new(FakeEnvironment::default());
-        let server = Server::start(environment.clone(), ServerOptions::default()).await.expect("nothing to recover");
+        Self::start_with(ServerOptions::default(), Arc::default()).await
+    }
+
+    async fn start_with(options: ServerOptions, environment: Arc<FakeEnvironment>) -> Self {
+        let server = Server::start(environment.clone(), options).await.expect("what there is can be recovered");
         Self { server, environment }
     }
 

@@ -27,7 +27,7 @@ impl TestServer {
     }
 
     /// A connection with the token of this subject.
-    fn connect_as(&self, subject: &str) -> TestClient {
+    pub(crate) fn connect_as(&self, subject: &str) -> TestClient {
         let (client, served) = memory_pair(PAIR_MESSAGES);
         let identity = Identity { grant: Grant::Everything, subject: Some(subject.to_owned()), ..Identity::default() };
         let served = Connection { identity, ..served };

@@ -1,7 +1,9 @@
 //! Sessions: who has one, when it ends, and what is carried out once.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use exec_rpc::ServerOptions;
 use exec_rpc::limits::PAUSE_AFTER_FIRST_READ;
 use serde_json::json;
 use tokio::time::Instant;
@@ -127,4 +129,47 @@ async fn a_plain_client_that_resumes_has_time_to_handle_its_first_read_before_ou
     let pushed = resumed.next().await;
     assert_eq!((&pushed["method"], &pushed["params"]["seq"]), (&json!("process/output"), &json!(4)));
     assert!(read_at.elapsed() >= PAUSE_AFTER_FIRST_READ);
+}
+
+/// A disk that was full when it was opened must not cost a session its life, nor whom it belongs to.
+#[tokio::test]
+async fn a_session_that_could_not_be_stored_is_stored_before_its_first_process_starts() {
+    let state = tempfile::tempdir().expect("a temporary folder");
+    let options = ServerOptions { state_dir: Some(state.path().to_owned()), ..ServerOptions::default() };
+    let server = TestServer::start_with(options.clone(), Arc::default()).await;
+    let sessions = state.path().join("sessions");
+    // What is no directory takes no files, as a full disk does not.
+    std::fs::remove_dir(&sessions).expect("it is empty");
+    std::fs::write(&sessions, "").expect("the folder is ours");
+    let mut client = server.connect_as("alice");
+    client.initialize(json!({"clientName": "test", "detachedTtlMs": 7_200_000})).await;
+    std::fs::remove_file(&sessions).expect("the folder is ours");
+    client.start_process("p").await;
+    assert!(sessions.join(&client.session).exists());
+    let next = TestServer::start_with(options, server.environment.clone()).await;
+    let resume = json!({"clientName": "test", "resumeSessionId": client.session});
+    assert_eq!(error_of(&next.connect_as("bob").initialize(resume.clone()).await).1, "unknownSession");
+    let mut alice = next.connect_as("alice");
+    let resumed = alice.initialize(resume).await;
+    assert_eq!(resumed["result"]["sessionId"], client.session, "{resumed}");
+    assert_eq!(alice.call("process/list", json!({})).await["result"]["processes"][0]["processId"], "p");
+}
+
+#[tokio::test]
+async fn a_session_of_which_only_the_processes_were_found_is_given_to_no_subject_of_a_token() {
+    let state = tempfile::tempdir().expect("a temporary folder");
+    let options = ServerOptions { state_dir: Some(state.path().to_owned()), ..ServerOptions::default() };
+    let server = TestServer::start_with(options.clone(), Arc::default()).await;
+    let mut client = server.connect_as("alice");
+    client.initialize(json!({"clientName": "test"})).await;
+    client.start_process("p").await;
+    std::fs::remove_file(state.path().join("sessions").join(&client.session)).expect("it was stored");
+    let resume = json!({"clientName": "test", "resumeSessionId": client.session});
+    // The server after the next knows it from the file that the next one writes.
+    for _ in 0..2 {
+        let next = TestServer::start_with(options.clone(), server.environment.clone()).await;
+        assert_eq!(error_of(&next.connect_as("bob").initialize(resume.clone()).await).1, "unknownSession");
+        let resumed = next.connect().initialize(resume.clone()).await;
+        assert_eq!(resumed["result"]["sessionId"], client.session, "{resumed}");
+    }
 }
