@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   owned ── the owner's socket closes ──► orphaned (we move the output) ── an owner connects ──► owned
-//!     └── Shutdown, SIGTERM, or OwnerExitPolicy::KillProcesses ──► done ◄── orphan_ttl passes ──┘
+//!     └── Shutdown, SIGTERM, or OwnerExitPolicy::KillProcesses ──► done ◄─ orphan_ttl passes, ──┘
+//!                                                                       or nobody can find us
 //! ```
 //!
 //! The loop blocks only in `epoll_wait`. What may take long, from clone to exec, is done by threads of their own, so that a
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use exec_core::limits::TREE_EXIT_TIMEOUT;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
@@ -49,12 +51,16 @@ const BUSY_ROUNDS: u32 = 64;
 /// less, so there is hardly ever a second look.
 const PAST_OWNER_CHECK: Duration = Duration::from_millis(1);
 
+/// How often a keeper without an owner looks whether another could find it. A look is one system call.
+const SOCKET_CHECK: Duration = Duration::from_secs(2);
+
 /// What becomes of the processes when the owner goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerExitPolicy {
     /// They are killed, and the keeper ends.
     KillProcesses,
-    /// They go on and wait for another owner. If none comes within `orphan_ttl`, they are killed and the keeper ends.
+    /// They go on and wait for another owner. If none comes within `orphan_ttl`, or if none can come any more because the
+    /// socket's file was removed, they are killed and the keeper ends.
     KeepProcesses { orphan_ttl: Duration },
 }
 
@@ -128,6 +134,10 @@ struct Keeper {
     /// Set while there is no owner.
     orphaned_since: Option<Instant>,
     listener: Option<OwnedFd>,
+    /// The file by which later owners find the listener, if there is one. It may be renamed, but not removed.
+    socket_file: Option<OwnedFd>,
+    /// When we look next whether it is there.
+    socket_check_at: Instant,
     signals: Option<OwnedFd>,
     spool_directory: Arc<SpoolDirectory>,
     on_owner_exit: OwnerExitPolicy,
@@ -154,6 +164,7 @@ impl Keeper {
         // The children of a thread would outlive a host program that is killed, and nobody would be left to end them. So
         // they die with the threads. These are made after the signals were blocked, which they inherit.
         let spawners = Spawners::new(!config.own_process, config.spool_directory.clone())?;
+        let socket_file = config.listener.as_ref().and_then(socket_file);
         let mut keeper = Self {
             epoll,
             owner: None,
@@ -161,6 +172,8 @@ impl Keeper {
             past_owner: None,
             orphaned_since: Some(Instant::now()),
             listener: config.listener,
+            socket_file,
+            socket_check_at: Instant::now() + SOCKET_CHECK,
             signals,
             spool_directory: config.spool_directory,
             on_owner_exit: config.on_owner_exit,
@@ -248,7 +261,20 @@ impl Keeper {
         let past_owner = self.past_owner.as_ref().map(|_| now + PAST_OWNER_CHECK);
         let starts = self.starting.values().map(PendingStart::deadline).chain(self.spawners.deadline(now));
         let hello = self.hello_may_be_read_at().filter(|at| now < *at);
-        children.chain(self.orphan_deadline()).chain(past_owner).chain(starts).chain(hello).min()
+        let socket_check = (self.owner.is_none() && self.socket_file.is_some()).then_some(self.socket_check_at);
+        let socket_check = socket_check.into_iter();
+        children.chain(self.orphan_deadline()).chain(past_owner).chain(starts).chain(hello).chain(socket_check).min()
+    }
+
+    /// Whether no owner can come any more. Whoever has removed our state directory takes a new keeper for the only one, and
+    /// would not see our processes again.
+    fn cannot_be_found(&mut self, now: Instant) -> bool {
+        let Some(file) = self.socket_file.as_ref().filter(|_| self.owner.is_none() && self.socket_check_at <= now)
+        else {
+            return false;
+        };
+        self.socket_check_at = now + SOCKET_CHECK;
+        rustix::fs::fstat(file).is_ok_and(|found| found.st_nlink == 0)
     }
 
     /// When the processes end because no owner came; `None` also if that lies beyond all time.
@@ -272,7 +298,7 @@ impl Keeper {
         }
         self.starts_on_time(now);
         self.take_over();
-        self.done |= self.orphan_deadline().is_some_and(|at| at <= now);
+        self.done |= self.orphan_deadline().is_some_and(|at| at <= now) || self.cannot_be_found(now);
     }
 
     fn on_leader_exit(&mut self, number: ProcessNumber) {
@@ -340,6 +366,13 @@ impl Keeper {
         }
         self.reap_orphans();
     }
+}
+
+/// The file at which a socket listens; `None` if it has none, or if nobody can say.
+fn socket_file(listener: &OwnedFd) -> Option<OwnedFd> {
+    let address = rustix::net::SocketAddrUnix::try_from(rustix::net::getsockname(listener).ok()?).ok()?;
+    let path = address.path()?;
+    rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// Looks again and again, for want of an event.

@@ -43,6 +43,21 @@ fn an_owner_that_never_reads_and_dies_does_not_keep_the_place() {
     end(&folder, keeper_thread);
 }
 
+/// Whoever removes the state directory of a server that was killed starts the next one with another keeper.
+#[test]
+fn a_keeper_whose_socket_was_removed_ends_its_processes_and_itself_when_its_owner_goes() {
+    let (folder, keeper_thread) = keeper_in_a_thread();
+    let owner = connect_and_say_hello(folder.path());
+    ask(&owner, 1, KeeperRequest::Start { launch: Box::new(launch(&["/bin/sleep", "600"], None)) });
+    let Some(KeeperEvent::Started { number, pid, .. }) = receive(&owner) else { panic!("it starts") };
+    std::fs::remove_file(folder.path().join("socket")).expect("the folder is ours");
+    ask(&owner, 2, KeeperRequest::Members { number });
+    assert_eq!(receive(&owner), Some(KeeperEvent::Members { pids: vec![pid] }), "an owner that lives is served");
+    drop(owner);
+    assert_eq!(keeper_thread.join().expect("the loop does not panic"), Ok(()));
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+}
+
 #[test]
 fn an_owner_that_reads_late_gets_every_answer() {
     let (folder, keeper_thread) = keeper_in_a_thread();
