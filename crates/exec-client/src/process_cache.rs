@@ -17,6 +17,8 @@ pub(crate) struct CachedProcess {
     changes: watch::Sender<u64>,
     /// What we know of it if we have started it, without pid and log; for servers that cannot list.
     started: Option<ProcessInfo>,
+    /// Whether what we wrote last ends within a line; for servers that do not know what ends the stdin of a terminal.
+    pub(crate) within_line: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,12 +51,17 @@ impl CachedProcess {
             limits: None,
             label: command.label.clone(),
         };
-        Self { status: ProcessStatus::Starting, changes: watch::Sender::new(0), started: Some(started) }
+        Self {
+            status: ProcessStatus::Starting,
+            changes: watch::Sender::new(0),
+            started: Some(started),
+            within_line: false,
+        }
     }
 
     /// A process that another client has started.
     pub(crate) fn discovered() -> Self {
-        Self { status: ProcessStatus::Known, changes: watch::Sender::new(0), started: None }
+        Self { status: ProcessStatus::Known, changes: watch::Sender::new(0), started: None, within_line: false }
     }
 
     /// Receives every change from now on.

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_core::limits::{TREE_EXIT_TIMEOUT, WRITE_BYTES};
+use exec_core::text::ends_within_line;
 use exec_core::{Command, ExitCause, Io, Overflow, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, Started,
@@ -132,6 +133,9 @@ impl RemoteProcesses {
     }
 
     async fn write_piece(&self, id: &ProcessId, write_id: String, bytes: Bytes) -> Result<Written, ProcessReason> {
+        if let Some(process) = self.link.shared().lock().processes.get_mut(id) {
+            process.within_line = ends_within_line(&bytes);
+        }
         let params = wire::WriteParams { process_id: id.as_str().to_owned(), chunk: Base64(bytes), write_id };
         // The answer comes when the child has read it, which may take any time.
         let options = self.link.default_options(Method::ProcessWrite);
@@ -338,7 +342,10 @@ impl Processes for RemoteProcesses {
             if !has_terminal {
                 return Err(unsupported(Method::ProcessCloseStdin).into());
             }
-            self.write_piece(id, format!("end-{}", self.unique_key()), Bytes::from_static(b"\x04")).await
+            // Within a line, the first end-of-file character only makes the terminal deliver that line.
+            let within_line = self.link.shared().lock().processes.get(id).is_some_and(|process| process.within_line);
+            let end: &[u8] = if within_line { b"\x04\x04" } else { b"\x04" };
+            self.write_piece(id, format!("end-{}", self.unique_key()), Bytes::from_static(end)).await
         })
     }
 

@@ -13,7 +13,7 @@
 //! - [`log`], [`lifecycle`], [`exit`]: what it prints, and the order in which its log tells of its end;
 //! - [`flow`]: when output may move, and what a full spool does;
 //! - [`signal`], [`termination`]: how it is ended by its owner or by its time limit;
-//! - [`text`]: what of it must not reach a person as it is; [`timestamp`]: how its times are written;
+//! - [`text`]: what of it must not reach a person as it is, and where lines end; [`timestamp`]: how its times are written;
 //! - [`limits`]: every bound on the above.
 
 pub mod command;

@@ -1,4 +1,4 @@
-//! Text that others wrote and people read.
+//! Text that others wrote and people read, or that is typed into a terminal.
 
 /// Whether a person would see something else than what is there: a terminal acts on the character (controls of both sets; a
 /// tab does no harm), turns text around because of it, or does not show it (the format characters of Unicode, and its
@@ -17,9 +17,25 @@ pub fn is_misleading(c: char) -> bool {
     }
 }
 
+/// Whether a terminal that collects lines is within one after this was typed. Control characters end a line, deliver what there
+/// is of it, or discard it; those that only change it (the erase characters) are taken for the latter.
+pub fn ends_within_line(typed: &[u8]) -> bool {
+    typed.last().is_some_and(|byte| *byte == b'\t' || !byte.is_ascii_control())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::is_misleading;
+    use super::{ends_within_line, is_misleading};
+
+    #[test]
+    fn a_line_ends_with_a_control_character() {
+        for typed in ["", "a\n", "a\r", "a\x04", "a\x03"] {
+            assert!(!ends_within_line(typed.as_bytes()), "{typed:?}");
+        }
+        for typed in ["a", "a\nb", "a\t", "\x04é"] {
+            assert!(ends_within_line(typed.as_bytes()), "{typed:?}");
+        }
+    }
 
     #[test]
     fn what_is_acted_on_turned_around_or_not_shown_misleads_and_nothing_else() {

@@ -11,10 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use exec_core::WriteId;
 use exec_core::limits::QUEUED_WRITES;
+use exec_core::text::ends_within_line;
 use exec_core::write_history::{WriteHistory, WriteState};
 use exec_env::process::Written;
 use exec_keeper::protocol::{FdRole, KeeperRequest, ProcessNumber};
 use rustix::io::Errno;
+use rustix::termios::{LocalModes, SpecialCodeIndex, tcgetattr};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
@@ -45,6 +47,8 @@ struct StdinState {
     journal: Option<WriteJournal>,
     /// Jobs in the queue or in progress. While there is one, callers must queue too, to keep the order.
     queued: usize,
+    /// Whether the last byte that we wrote to a terminal was inside a line. What an owner before us has written is not known.
+    within_line: bool,
     /// Outcomes of writes in flight, for callers that send the same write again meanwhile.
     in_flight: HashMap<WriteId, watch::Sender<Option<Written>>>,
 }
@@ -79,7 +83,7 @@ impl Stdin {
         journal: Option<WriteJournal>,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let terminal = matches!(handle, StdinHandle::Async(_));
-        let state = StdinState { handle, history, journal, queued: 0, in_flight: HashMap::new() };
+        let state = StdinState { handle, history, journal, queued: 0, within_line: false, in_flight: HashMap::new() };
         let shared = Arc::new(StdinShared {
             number,
             keeper,
@@ -250,7 +254,10 @@ impl StdinShared {
         };
         while taken < bytes.len() {
             match rustix::io::write(&*descriptor, &bytes[taken..]) {
-                Ok(count) => taken += count,
+                Ok(count) => {
+                    taken += count;
+                    state.within_line = ends_within_line(&bytes[..taken]);
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return WriteProgress::Blocked(taken),
                 // The reader is gone. It has what it read before; nobody can read the rest.
@@ -303,7 +310,7 @@ impl StdinShared {
 
     async fn close(&self) {
         if self.terminal {
-            self.write_all(&[self.end_of_file_character()]).await;
+            self.type_end_of_file().await;
             return;
         }
         self.lock().handle = StdinHandle::Closed;
@@ -311,14 +318,23 @@ impl StdinShared {
         let _ = self.keeper.send(&KeeperRequest::CloseFd { number: self.number, role: FdRole::Stdin }).await;
     }
 
-    /// The character that means end-of-file to the terminal; usually Ctrl-D.
-    fn end_of_file_character(&self) -> u8 {
+    /// What means end-of-file to a terminal is a character, usually Ctrl-D. Inside a line it only delivers that line to
+    /// whoever reads, so there it takes two. To a terminal without lines it is a byte like any other.
+    async fn type_end_of_file(&self) {
         const CTRL_D: u8 = 4;
-        let attributes = match &self.lock().handle {
-            StdinHandle::Async(descriptor) => rustix::termios::tcgetattr(&**descriptor.get_ref()).ok(),
-            _ => None,
+        let (attributes, within_line) = {
+            let mut state = self.lock();
+            let attributes = match &state.handle {
+                StdinHandle::Async(descriptor) => tcgetattr(&**descriptor.get_ref()).ok(),
+                _ => None,
+            };
+            (attributes, std::mem::take(&mut state.within_line))
         };
-        attributes.map_or(CTRL_D, |attributes| attributes.special_codes[rustix::termios::SpecialCodeIndex::VEOF])
+        let character = attributes.as_ref().map_or(CTRL_D, |found| found.special_codes[SpecialCodeIndex::VEOF]);
+        let has_lines = attributes.is_none_or(|found| found.local_modes.contains(LocalModes::ICANON));
+        let times = if within_line && has_lines { 2 } else { 1 };
+        self.write_all(&[character; 2][..times]).await;
+        self.lock().within_line = false;
     }
 }
 

@@ -99,7 +99,7 @@ impl StdinForwarder {
     ) -> anyhow::Result<StdinOutcome> {
         // A process applies each write id once, and other commands may have written to this one before.
         let tag = runtime::random();
-        let (mut number, mut last) = (0_u64, b'\n');
+        let mut number = 0_u64;
         let has_keys = matches!(self.end, StdinEnd::Detach | StdinEnd::Hangup);
         let mut keys = Keys {
             detach_keys: (self.end == StdinEnd::Detach).then(DetachKeys::default),
@@ -115,9 +115,8 @@ impl StdinForwarder {
                 },
                 false => block,
             };
-            if let Some(byte) = block.last() {
+            if !block.is_empty() {
                 number += 1;
-                last = *byte;
                 let key = WriteId::new(format!("stdin-{tag:x}-{number}")).expect("a short key that is not empty");
                 let written = tokio::select! {
                     written = processes.write(id, key, block) => written?,
@@ -135,11 +134,6 @@ impl StdinForwarder {
             StdinEnd::Detach => return Ok(StdinOutcome::Detach),
             StdinEnd::Hangup => {
                 processes.signal(id, Signal::Hangup).await?;
-            }
-            StdinEnd::TypeEof if last != b'\n' => {
-                // In the middle of a line, the first end-of-file character only makes the terminal deliver that line.
-                processes.close_stdin(id).await?;
-                processes.close_stdin(id).await?;
             }
             StdinEnd::TypeEof | StdinEnd::ClosePipe => {
                 processes.close_stdin(id).await?;

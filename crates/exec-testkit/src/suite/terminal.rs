@@ -102,6 +102,22 @@ pub async fn close_stdin_is_the_end_of_file_character(env: &TestEnvironment) {
     assert_eq!(log.exit().status, ExitStatus::Code(0));
 }
 
+/// There the first end-of-file character only delivers what was typed of the line.
+pub async fn close_stdin_in_the_middle_of_a_line_is_the_end_too(env: &TestEnvironment) {
+    let process = env.start_on_terminal("p", "say ready ; cat-count ; say on ; cat-count ; exit 0").await;
+    let mut reader = process.reader_at_line("ready").await;
+    process.write("1", "fo").await;
+    process.write("2", "ur").await;
+    assert_eq!(process.close_stdin().await, Written::Accepted);
+    reader.wait_for_line("on").await;
+    // The second reader has its own end: the first took no more than its own.
+    process.write("3", "four\n").await;
+    assert_eq!(process.close_stdin().await, Written::Accepted);
+    let log = reader.read_to_end().await;
+    assert!(log.terminal().contains("4 bytes\non\n"), "{}", log.terminal());
+    assert!(log.terminal().ends_with("5 bytes\n"), "{}", log.terminal());
+}
+
 pub async fn death_by_signal_on_a_terminal_is_told_as_a_signal(env: &TestEnvironment) {
     for number in [9, 11, 15] {
         let script = format!("say before ; signal-self {number}");
