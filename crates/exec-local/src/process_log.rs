@@ -71,7 +71,13 @@ impl ProcessLog {
         &self.files
     }
 
+    /// Nobody can have read what is not there yet. Whoever says so is told of all that comes, the end included.
+    fn limit_to_end(&self, read_upto: Seq) -> Seq {
+        read_upto.min(self.head.borrow().next_seq.saturating_sub(1))
+    }
+
     pub(crate) fn follow(&self, after: Seq) -> LocalFollower {
+        let after = self.limit_to_end(after);
         let reader = self.readers.register(after);
         LocalFollower { log: self.clone(), reader, after, acknowledges: false, finished: false }
     }
@@ -125,6 +131,6 @@ impl LogFollower for LocalFollower {
         self.acknowledges = true;
         self.reader.set_patience(patience);
         // Nothing is kept for whom nobody waits.
-        self.reader.advance_to(if patience.is_zero() { Seq::MAX } else { upto });
+        self.reader.advance_to(if patience.is_zero() { Seq::MAX } else { self.log.limit_to_end(upto) });
     }
 }

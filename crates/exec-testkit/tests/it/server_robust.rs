@@ -15,7 +15,7 @@ mod survivors;
 
 use serde_json::{Value, json};
 
-use client::{ReceivedLogs, ServerFixture, flood, shell, with_deadline};
+use client::{Client, ReceivedLogs, ServerFixture, flood, shell, with_deadline};
 
 /// Memory that the server may use, whatever its clients do.
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -263,6 +263,35 @@ async fn a_start_that_outlives_its_connection_is_heard_on_the_next() {
         }
     }
     assert_eq!(output, base64_simd::STANDARD.encode_to_string("heard\n"));
+}
+
+/// A client that lost count, or whose process has the id of an earlier one.
+#[tokio::test]
+async fn a_client_that_claims_to_have_read_what_is_not_there_yet_hears_of_all_that_comes() {
+    let server = ServerFixture::start().await;
+    for resumes in [false, true] {
+        let mut client = Client::connect(&server.process.address).await;
+        client.initialize(json!({"clientName": "robust", "outputWindowBytes": 1 << 20})).await;
+        client.call("process/start", shell("p", "read line; echo heard", true)).await;
+        if resumes {
+            let session = client.session.clone();
+            client = Client::connect(&server.process.address).await;
+            let from = json!({"p": u64::MAX});
+            client.initialize(json!({"clientName": "robust", "resumeSessionId": session, "resumeFrom": from})).await;
+        } else {
+            let claim = json!({"processId": "p", "seq": u64::MAX});
+            client.connection.send(&json!({"method": "process/acknowledge", "params": claim}).to_string()).await;
+        }
+        // Once this is answered, the claim was heard.
+        client.call("environment/status", json!({})).await;
+        let line = json!({"processId": "p", "writeId": "1", "chunk": base64_simd::STANDARD.encode_to_string("x\n")});
+        client.call("process/write", line).await;
+        let mut told = Vec::new();
+        while !told.contains(&json!("process/closed")) {
+            told.push(with_deadline(client.next()).await["method"].clone());
+        }
+        assert_eq!(told, ["process/output", "process/exited", "process/closed"]);
+    }
 }
 
 #[tokio::test]

@@ -131,7 +131,7 @@ impl Client {
         client
     }
 
-    async fn initialize(&mut self, params: Value) {
+    pub(crate) async fn initialize(&mut self, params: Value) {
         let answer = self.call("initialize", params).await;
         self.session = answer["result"]["sessionId"].as_str().expect("a session").to_owned();
         self.connection.send(r#"{"method":"initialized"}"#).await;
