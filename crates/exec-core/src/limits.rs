@@ -92,6 +92,10 @@ pub const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long `terminate` waits for the tree to disappear before it answers that something is left.
 pub const TREE_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long its owner waits for a keeper that is to end. It gives its trees [`TREE_EXIT_TIMEOUT`]; beyond twice that it is
+/// stopped or hangs, and whoever stops a server must not wait for that.
+pub const KEEPER_EXIT_TIMEOUT: Duration = Duration::from_secs(2 * TREE_EXIT_TIMEOUT.as_secs());
+
 /// How long a keeper without an owner keeps its processes, unless its configuration has another number.
 pub const ORPHAN_TTL: Duration = Duration::from_secs(600);
 

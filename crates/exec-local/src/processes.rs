@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use exec_core::flow::Quota;
-use exec_core::limits::WRITE_BYTES;
+use exec_core::limits::{KEEPER_EXIT_TIMEOUT, WRITE_BYTES};
 use exec_core::sandbox::{Confinement, FileCeiling};
 use exec_core::{Command, Exit, Io, Page, ProcessId, RunAs, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
 use exec_env::process::{
@@ -169,10 +169,17 @@ impl LocalProcesses {
     }
 
     pub(crate) async fn end(&self) {
-        let _ = self.table.keeper.send(&KeeperRequest::Shutdown).await;
-        // The keeper closes the connection when every process tree is gone.
-        let _ = self.table.keeper.gone().wait_for(|gone| *gone).await;
-        self.table.keeper.join().await;
+        let keeper = &self.table.keeper;
+        let ending = async {
+            let _ = keeper.send(&KeeperRequest::Shutdown).await;
+            // The keeper closes the connection when every process tree is gone.
+            let _ = keeper.gone().wait_for(|gone| *gone).await;
+            keeper.join().await;
+        };
+        if tokio::time::timeout(KEEPER_EXIT_TIMEOUT, ending).await.is_err() {
+            // It ends when it runs again: it was told to, or finds that we are gone.
+            tracing::error!("the keeper does not answer, so nobody knows whether every process has ended");
+        }
     }
 
     /// The keeper remembers the keys, because it outlives us.

@@ -265,6 +265,20 @@ async fn a_start_that_outlives_its_connection_is_heard_on_the_next() {
     assert_eq!(output, base64_simd::STANDARD.encode_to_string("heard\n"));
 }
 
+#[tokio::test]
+async fn a_server_stops_though_its_keeper_does_not_answer() {
+    let mut server = ServerFixture::start().await;
+    let mut client = server.client().await;
+    client.sh("p", "while :; do sleep 1000; done").await;
+    let keeper = server.keeper();
+    keeper.signal(rustix::process::Signal::STOP);
+    let pid = rustix::process::Pid::from_raw(server.pid() as i32).expect("it runs");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is ours");
+    let ended = with_deadline(server.process.child.wait()).await.expect("it is ours");
+    keeper.signal(rustix::process::Signal::CONT);
+    assert!(ended.success(), "{ended}");
+}
+
 /// A client that lost count, or whose process has the id of an earlier one.
 #[tokio::test]
 async fn a_client_that_claims_to_have_read_what_is_not_there_yet_hears_of_all_that_comes() {
