@@ -179,6 +179,8 @@ impl Copier {
         let bytes = self.from.files().read(from, links.from).await.at(&self.from)?;
         let size_bytes = bytes.len() as u64;
         let hash = ContentHash(blake3::hash(&bytes));
+        // Before the write, which replaces what was there.
+        let source_checked = self.check_source(file, hash).await?;
         let mode = self.to.supports(Extension::WRITE_FILE_MODE).then_some(self.mode(metadata));
         let options = WriteOptions { mode, links: links.to, ..WriteOptions::default() };
         self.to.files().write(to, bytes, options).await.at(&self.to)?;
@@ -188,10 +190,10 @@ impl Copier {
                 false => Ok(()),
             }
         };
-        let (times, checked) = tokio::join!(keep_times, self.compare(file, to, hash));
+        let (times, target_checked) = tokio::join!(keep_times, self.check_target(file, to, hash));
         times?;
         self.progress.bytes(size_bytes);
-        Ok((size_bytes, checked?.then_some(hash)))
+        Ok((size_bytes, (source_checked && target_checked?).then_some(hash)))
     }
 
     async fn copy_streamed(&self, file: FileCopy<'_>) -> Result<(u64, Option<ContentHash>), CopyError> {
@@ -229,9 +231,10 @@ impl Copier {
         if self.to.supports(Method::FsSetTimes) {
             files.set_times(temp, metadata.times(), links.to).await.map_err(at_target)?;
         }
-        let checked = self.compare(file, temp, hash).await?;
+        let (source, target) = tokio::join!(self.check_source(file, hash), self.check_target(file, temp, hash));
+        let (source_checked, target_checked) = (source?, target?);
         self.rename_temp(temp, to, links.to).await.map_err(at_target)?;
-        Ok((size_bytes, checked.then_some(hash)))
+        Ok((size_bytes, (source_checked && target_checked).then_some(hash)))
     }
 
     async fn rename_temp(&self, temp: &Path, to: &Path, links: LinkPolicy) -> Result<(), FileError> {
@@ -244,26 +247,25 @@ impl Copier {
         }
     }
 
-    /// Checks that the source and what was written both have this hash. Returns `false` if one of them cannot compute it.
-    async fn compare(&self, file: FileCopy<'_>, written: &Path, hash: ContentHash) -> Result<bool, CopyError> {
-        let FileCopy { from, to, links, .. } = file;
-        let source = async {
-            match self.from.is_local() {
-                // We have read it ourselves.
-                true => Ok(Some(hash)),
-                false => hash_if_supported(&self.from, from, links.from).await.at(&self.from),
-            }
+    /// Checks that the source still has this hash. Returns `false` if its machine cannot compute it.
+    async fn check_source(&self, file: FileCopy<'_>, hash: ContentHash) -> Result<bool, CopyError> {
+        let found = match self.from.is_local() {
+            // We have read it ourselves.
+            true => Some(hash),
+            false => hash_if_supported(&self.from, file.from, file.links.from).await.at(&self.from)?,
         };
-        let target = async { hash_if_supported(&self.to, written, links.to).await.at(&self.to) };
-        let (source, target) = tokio::join!(source, target);
-        let (source, target) = (source?, target?);
-        if source.is_some_and(|source| source != hash) {
-            return Err(CopyError::Changed { path: self.from.display_path(from) });
+        match found {
+            Some(found) if found != hash => Err(CopyError::Changed { path: self.from.display_path(file.from) }),
+            found => Ok(found.is_some()),
         }
-        if target.is_some_and(|target| target != hash) {
-            return Err(CopyError::Corrupt { path: self.to.display_path(to) });
+    }
+
+    /// Checks that what was written has this hash. Returns `false` if its machine cannot compute it.
+    async fn check_target(&self, file: FileCopy<'_>, written: &Path, hash: ContentHash) -> Result<bool, CopyError> {
+        match hash_if_supported(&self.to, written, file.links.to).await.at(&self.to)? {
+            Some(found) if found != hash => Err(CopyError::Corrupt { path: self.to.display_path(file.to) }),
+            found => Ok(found.is_some()),
         }
-        Ok(source.is_some() && target.is_some())
     }
 
     /// Without set-user-id and set-group-id: the same number is another account there.

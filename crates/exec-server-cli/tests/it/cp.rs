@@ -96,6 +96,19 @@ fn hash(path: &Path) -> blake3::Hash {
     blake3::hash(&std::fs::read(path).expect("it is there"))
 }
 
+/// Every look at this file finds another text, as with one that is being written.
+#[test]
+fn a_file_that_changes_while_it_is_copied_leaves_the_target_as_it_was() {
+    let fixture = Fixture::new(Transport::Unix);
+    std::fs::write(fixture.local("there"), "old").expect("the folder is ours");
+    for (name, after) in [("there", Some("old")), ("new", None)] {
+        let output = fixture.cp(&["far:/proc/sys/kernel/random/uuid", &fixture.local_arg(name)]);
+        assert_eq!(code(&output), 1);
+        assert!(stderr(&output).contains("changed while it was copied"), "{}", stderr(&output));
+        assert_eq!(std::fs::read_to_string(fixture.local(name)).ok().as_deref(), after);
+    }
+}
+
 #[test]
 fn a_large_file_arrives_there_and_back_with_mode_and_time() {
     for transport in [Transport::WebSocket, Transport::Unix] {
