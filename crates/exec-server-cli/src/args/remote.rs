@@ -32,12 +32,13 @@ pub(crate) struct TargetArgs {
 }
 
 const FOUND_AGAIN: &str = "\
-Processes are found by notes that `run --detach` leaves in $EXEC_SERVER_HOME/detached, else in
-~/.local/state/exec-server/detached: one small file each, with the environment, the session and the id. An id may be
-shortened as long as it fits one process only. A process without a note, such as one that an agent has started, is found
-at the server that --connect or --environment names, as SESSION/ID or ID: see `ps --all`. One client at a time drives a
-session: ps, logs and `attach --observe` only look on, attach asks before it takes the drive from another, and kill takes
-it. Whom to trust over wss:// is not in the notes: set EXEC_SERVER_TLS_CA or EXEC_SERVER_TLS_FINGERPRINT.";
+Processes are found by notes that `run --detach` leaves in $EXEC_SERVER_HOME/detached, else in \
+~/.local/state/exec-server/detached: one small file each, with the environment, the session and the id. An id may be \
+shortened as long as it fits one process only. A process without a note, such as one that an agent has started, is found \
+by ps, attach, logs and wait at the server that their --connect or --environment names, as SESSION/ID or ID: see `ps \
+--all`; screen and kill need a note. One client at a time drives a session: ps, logs and `attach --observe` only look on, \
+attach asks before it takes the drive from another, and kill takes it. Whom to trust over wss:// is not in the notes: set \
+EXEC_SERVER_TLS_CA or EXEC_SERVER_TLS_FINGERPRINT.";
 
 /// List the processes that `run --detach` has left somewhere
 #[derive(Debug, Args)]
