@@ -139,6 +139,11 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         Some(router) => Server::start_with(router.clone(), options).await?,
         None => Server::start(environment.clone(), options).await?,
     };
+    if !is_stdio_only(&urls) {
+        // Such a server would say where it listens, and refuse everybody who comes.
+        let room = environment.descriptors().take(DescriptorUse::Connections, 1);
+        room.context("a server needs more open files: raise their limit with `ulimit -n`, or LimitNOFILE= in systemd")?;
+    }
     let admission = Admission {
         auth,
         tls,

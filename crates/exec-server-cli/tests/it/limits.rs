@@ -35,6 +35,18 @@ fn a_file_over_its_limit_is_cut_and_the_reason_told() {
     assert_eq!(std::fs::metadata(folder.path().join("f")).map(|file| file.len()).ok(), Some(1024));
 }
 
+/// Otherwise it would listen and refuse everybody.
+#[test]
+fn a_server_that_may_open_too_few_files_says_so_instead_of_listening() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let url = format!("unix://{}", folder.path().join("s").display());
+    let server = exec_server(&["serve", "--listen", &url]);
+    let limited = format!("ulimit -n 64 && exec {} serve --listen {url}", server.get_program().display());
+    let output = finish(std::process::Command::new("sh").args(["-c", &limited]));
+    assert_eq!((stdout(&output), code(&output)), ("", 1));
+    assert!(stderr(&output).contains("needs more open files"), "{}", stderr(&output));
+}
+
 #[test]
 fn a_limit_that_does_not_read_is_refused_with_a_way_out() {
     for (limit, said) in [("disk=1G", "memory, pids, cpu, files or file-size"), ("pids=0", "nothing could run")] {
