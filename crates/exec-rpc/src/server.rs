@@ -39,6 +39,7 @@ use crate::session::{
     Attachment, Attendee, ConnectionId, NoRoom, Opener, ProcessLabel, Session, SessionOwner, SessionProcess,
     SessionStore, SessionTable, unix_ms,
 };
+use crate::workers::keep_blocking_thread;
 
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
@@ -198,6 +199,8 @@ impl Server {
                     continue;
                 }
             }
+            // Environments and listeners run beside us.
+            keep_blocking_thread(&tokio::runtime::Handle::current());
             let expired = self.lock().sessions.expire(Instant::now());
             for session in expired {
                 tracing::info!(session = session.id, "expired");

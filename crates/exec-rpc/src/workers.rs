@@ -7,6 +7,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle as ThreadHandle;
@@ -14,6 +15,8 @@ use std::thread::JoinHandle as ThreadHandle;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use crate::limits::HOUSEKEEPING_INTERVAL;
 
 /// The threads on which connections are served.
 #[derive(Debug)]
@@ -78,14 +81,36 @@ impl Worker {
     fn start(at: usize, mut running: watch::Receiver<()>) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
+        keep_blocking_thread(&handle);
         let run = move || {
-            // Returns once the sender is dropped.
-            runtime.block_on(async { while running.changed().await.is_ok() {} });
+            runtime.block_on(async {
+                let mut tick = tokio::time::interval(HOUSEKEEPING_INTERVAL);
+                loop {
+                    tokio::select! {
+                        _ = tick.tick() => keep_blocking_thread(&Handle::current()),
+                        // The sender was dropped.
+                        Err(_) = running.changed() => return,
+                    }
+                }
+            });
             // A thread of its blocking pool may hang in a file call, and must not keep us from exiting.
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name(format!("worker-{at}")).spawn(run)?;
         Ok(Self { runtime: handle, connections: Arc::default(), thread })
+    }
+}
+
+/// Has a runtime keep one of its threads for calls that block; to be called more often than every 10 s, after which an idle one
+/// ends. Where there are as many threads as there may be (a fork bomb in the same container), no other can be started: then
+/// calls wait for this one, while without any the runtime panics at each of them.
+pub(crate) fn keep_blocking_thread(runtime: &Handle) {
+    // There is nothing to wait for: it does nothing. The panic is that of the runtime, if even the first thread is refused.
+    let kept = catch_unwind(AssertUnwindSafe(|| drop(runtime.spawn_blocking(|| ()))));
+    if kept.is_err() {
+        tracing::error!(
+            "no thread can be started: there are too many of them, or of processes; calls of files will fail"
+        );
     }
 }
 

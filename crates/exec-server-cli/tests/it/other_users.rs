@@ -100,6 +100,26 @@ fn programs_cannot_look_into_the_server_or_its_keeper_and_all_works_for_an_ordin
     assert_eq!(server.end().2, 0);
 }
 
+/// As where another program of the container makes processes without an end. Root has no such limit.
+#[test]
+fn a_server_that_can_start_no_more_threads_still_reads_files() {
+    let user = OrdinaryUser::new();
+    let socket = format!("unix://{}", user.path("s").display());
+    let mut server = Running::start(&mut user.exec_server(&["serve", "--listen", &socket]));
+    assert_eq!(server.line(), socket);
+    std::fs::write(user.path("file"), "still here").expect("the folder is ours");
+    let pid = server.pid().as_raw_nonzero().to_string();
+    let limited = finish(user.command("prlimit").args(["--nproc=0:0", "--pid", &pid]));
+    assert!(limited.status.success(), "{limited:?}");
+    let file = format!(":{}", user.path("file").display());
+    for _ in 0..3 {
+        let read = finish(&mut user.exec_server(&["fs", "cat", "--connect", &socket, &file]));
+        assert_eq!((stdout(&read), code(&read)), ("still here", 0), "{}", stderr(&read));
+    }
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.end().2, 0);
+}
+
 #[test]
 fn the_keeper_has_none_of_the_variables_of_its_owner() {
     let folder = tempfile::tempdir().expect("a folder can be made");
