@@ -22,6 +22,10 @@ use tokio::sync::{oneshot, watch};
 
 use crate::OpenError;
 
+/// How long a keeper may take to say hello, and to hand over each process. It does nothing else meanwhile; on a machine that is
+/// merely busy it takes milliseconds.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Between two tries to read while there is no memory for it.
 const READ_PAUSE: Duration = Duration::from_millis(10);
 
@@ -116,7 +120,9 @@ impl KeeperClient {
         let mut found = Vec::new();
         let (mut expected, mut skipped) = (None, 0);
         while expected != Some(found.len() + skipped) {
-            match keeper.receive().await {
+            let received = tokio::time::timeout(WELCOME_TIMEOUT, keeper.receive()).await;
+            let received = received.map_err(|_| no_answer("it is stopped or hangs: continue or end its process"))?;
+            match received {
                 Some((_, KeeperEvent::Welcome { version: VERSION, processes, .. }, descriptors)) => {
                     let lease = descriptors.first().ok_or(Errno::MFILE).and_then(Lease::open);
                     let lease = lease.map_err(|errno| no_answer(&format!("no right to move output: {errno}")))?;
@@ -334,4 +340,16 @@ pub(crate) fn unanswered(event: &KeeperEvent) -> Unreachable {
 
 pub(crate) fn keeper_gone() -> Unreachable {
     Unreachable { why: "the keeper has ended; start the server again".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_keeper_that_says_nothing_is_not_waited_for_for_ever() {
+        let (ours, _theirs) = Channel::pair().expect("two descriptors");
+        let Err(error) = KeeperClient::open(ours, KeeperHost::None, Path::new("/")).await else { panic!("no welcome") };
+        assert!(error.to_string().contains("stopped or hangs"), "{error}");
+    }
 }
