@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use exec_core::sandbox::{FileCeiling, FilePolicy, SandboxPolicy};
+use exec_env::BoxFuture;
 use exec_env::files::tree::CopyProgress;
 use exec_env::files::{
     AttributeChanges, Attributes, ChangeAction, ChangeSet, ChangeStream, Copied, CopyOptions, CreateDirectoryOptions,
@@ -30,6 +31,7 @@ use exec_env::files::{
 use exec_wire::base64::Base64;
 use exec_wire::fs as wire;
 use exec_wire::path_uri::RelativePath;
+use exec_wire::process::RunAs;
 use exec_wire::sandbox::SandboxContext;
 use exec_wire::text::OsText;
 use exec_wire::{Call, Extension, Method, NotificationMethod, PathUri, RetryPolicy};
@@ -61,6 +63,8 @@ struct FilesLink {
     link: Link,
     /// An error if the policy has a relative path, which means nothing on another machine.
     sandbox: Result<Option<Arc<SandboxContext>>, RelativePath>,
+    /// Whose rights every call asks for; those of the server if `None`.
+    user: Option<Arc<str>>,
     /// The wire cannot ask for one, so that calls under it are refused here.
     ceiling: Option<Arc<FileCeiling>>,
 }
@@ -73,9 +77,22 @@ impl std::ops::Deref for FilesLink {
     }
 }
 
+impl FilesLink {
+    /// A server that does not know the member would leave it out, and act with its own rights.
+    fn require_users(&self) -> Result<(), FileReason> {
+        match self.link.has(Extension::SANDBOX_RUN_AS) {
+            true => Ok(()),
+            false => {
+                let why = "this server cannot act on files as another user: update it, or name no user".to_owned();
+                Err(FileReason::UserUnavailable { why })
+            }
+        }
+    }
+}
+
 impl RemoteFiles {
     pub(crate) fn new(link: Link) -> Self {
-        Self { link: FilesLink { link, sandbox: Ok(None), ceiling: None }, missing: Arc::default() }
+        Self { link: FilesLink { link, sandbox: Ok(None), user: None, ceiling: None }, missing: Arc::default() }
     }
 
     fn operation<'a>(&'a self, verb: FileVerb, path: &'a Path) -> Operation<'a> {
@@ -162,7 +179,12 @@ impl Operation<'_> {
             return Err(self.error(FileReason::Forbidden { rule: ceiling.rule.clone(), why }));
         }
         let sandbox = self.link.sandbox.as_ref().map_err(|_| self.error(FileReason::Os(EINVAL)))?;
-        Ok(sandbox.as_deref().cloned())
+        let sandbox = sandbox.as_deref().cloned();
+        let Some(user) = &self.link.user else { return Ok(sandbox) };
+        // Looked at for every call: after a break the server may be another.
+        self.link.require_users().map_err(|reason| self.error(reason))?;
+        let run_as = Some(RunAs { user: user.to_string() });
+        Ok(Some(SandboxContext { run_as, ..sandbox.unwrap_or_else(SandboxContext::unrestricted) }))
     }
 
     /// A path as the wire has it. A relative one is refused, because the server has another working directory.
@@ -616,6 +638,14 @@ impl Files for RemoteFiles {
         })
     }
 
+    fn as_user<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<Arc<dyn Files>, FileReason>> {
+        Box::pin(async move {
+            self.link.require_users()?;
+            let link = FilesLink { user: Some(user.into()), ..self.link.clone() };
+            Ok(Arc::new(Self { link, missing: Arc::clone(&self.missing) }) as Arc<dyn Files>)
+        })
+    }
+
     fn under_policy(&self, policy: Arc<SandboxPolicy>) -> Arc<dyn Files> {
         let sandbox = match policy.files {
             FilePolicy::Unrestricted => Ok(None),
@@ -678,7 +708,7 @@ mod tests {
     #[test]
     fn a_relative_path_is_an_invalid_argument() {
         let link = Link::new(Arc::new(LinkShared::new(Duration::ZERO, Inbox::new(InboxLimits::default()))));
-        let link = FilesLink { link, sandbox: Ok(None), ceiling: None };
+        let link = FilesLink { link, sandbox: Ok(None), user: None, ceiling: None };
         let operation = Operation { link: &link, verb: FileVerb::Read, path: Path::new("here") };
         assert_eq!(operation.uri().map_err(|error| error.reason), Err(FileReason::Os(22)));
     }

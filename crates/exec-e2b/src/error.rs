@@ -116,7 +116,10 @@ impl From<FileError> for ServiceError {
             FileReason::Os(18 | 20 | 21 | 22 | 36 | 39 | 40) => Code::InvalidArgument,
             // ENOSPC, EDQUOT
             FileReason::Os(28 | 122) => Code::NoSpace,
-            FileReason::NotAFile | FileReason::NotRegular | FileReason::TooLarge { .. } => Code::InvalidArgument,
+            FileReason::NotAFile
+            | FileReason::NotRegular
+            | FileReason::TooLarge { .. }
+            | FileReason::UserUnavailable { .. } => Code::InvalidArgument,
             FileReason::TooManyEntries { .. } => Code::ResourceExhausted,
             FileReason::WatchLimit(_) | FileReason::TooManyOpenFiles { .. } => Code::ResourceExhausted,
             // EOPNOTSUPP

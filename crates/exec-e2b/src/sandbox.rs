@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use exec_core::sandbox::{FileAccess, FilePolicy, FileRule, NetworkPolicy, RuleTarget};
 use exec_core::{EnvPolicy, Environ, Inherit, ProcessId, SandboxPolicy};
-use exec_env::files::{CreateDirectoryOptions, Files, LinkPolicy, RemoveOptions};
+use exec_env::files::{CreateDirectoryOptions, FileError, FileVerb, Files, LinkPolicy, RemoveOptions};
 use exec_env::{Environment, Processes};
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +42,28 @@ pub(crate) struct Sandbox {
 pub(crate) enum CallUser {
     Own,
     Other(User),
+}
+
+/// The files of a sandbox as one of its users has them.
+#[derive(Clone)]
+pub(crate) struct UserFiles {
+    files: Arc<dyn Files>,
+    home: PathBuf,
+}
+
+impl UserFiles {
+    /// An absolute path without dots. Relative ones, and `~`, begin at the home.
+    pub(crate) fn resolve(&self, path: &str) -> Result<PathBuf, ServiceError> {
+        resolve(path, &self.home)
+    }
+}
+
+impl std::ops::Deref for UserFiles {
+    type Target = dyn Files;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.files
+    }
 }
 
 impl Sandbox {
@@ -114,10 +136,6 @@ impl Sandbox {
         self.session.environment().processes()
     }
 
-    pub(crate) fn files(&self) -> &Arc<dyn Files> {
-        &self.files
-    }
-
     pub(crate) fn policy(&self) -> Option<SandboxPolicy> {
         self.policy.clone()
     }
@@ -169,16 +187,17 @@ impl Sandbox {
         }
     }
 
-    /// The same for a call over files, which have the rights of the server's account.
-    pub(crate) async fn file_user(&self, name: Option<&str>) -> Result<CallUser, ServiceError> {
-        match self.user(name).await? {
-            CallUser::Own => Ok(CallUser::Own),
-            CallUser::Other(user) => Err(ServiceError::unimplemented(format!(
-                "files are those of {:?} here, and calls as {:?} are not supported: leave user out, or run a command \
-                 with user={:?}",
-                self.own_user.name, user.name, user.name
-            ))),
-        }
+    /// The files with the rights of the user that a call names.
+    pub(crate) async fn files_of(&self, name: Option<&str>) -> Result<UserFiles, ServiceError> {
+        let user = self.user(name).await?;
+        let files = match &user {
+            CallUser::Own => Arc::clone(&self.files),
+            CallUser::Other(user) => {
+                let files = self.files.as_user(&user.name).await;
+                files.map_err(|reason| FileError::new(FileVerb::Open, &user.home, reason))?
+            }
+        };
+        Ok(UserFiles { files, home: self.home_of(&user) })
     }
 
     /// Where paths of that user begin.

@@ -1,4 +1,4 @@
-//! Users of this machine, as `runAs` names them: `/etc/passwd` and `/etc/group`, read anew for every start.
+//! Users of this machine, as `runAs` names them: `/etc/passwd` and `/etc/group`, read anew for every start and every file call.
 //!
 //! Deliberately absent: accounts that only a name service knows (LDAP, sssd), because those cannot be asked without code
 //! of libc that loads libraries. Such a user can be named by number if it needs no other groups.
@@ -11,7 +11,7 @@ use exec_keeper::protocol::Identity;
 /// More groups than the kernel takes (`NGROUPS_MAX`).
 const MOST_GROUPS: usize = 65_536;
 
-/// A user that a process shall have the rights of.
+/// A user that a process or a file call shall have the rights of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Account {
     identity: Identity,
@@ -31,7 +31,7 @@ pub(crate) fn find(user: &str) -> Result<Account, String> {
     if !own.is_root() {
         if account.identity.uid != own.as_raw() {
             let own = own.as_raw();
-            return Err(format!("this server runs as user {own}, and only root may run programs as another ({user})"));
+            return Err(format!("this server runs as user {own}, and only root may act as another ({user})"));
         }
         account.changes_user = false;
     }

@@ -46,6 +46,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use exec_core::sandbox::{FileCeiling, FilePolicy, SandboxPolicy};
+use exec_env::BoxFuture;
 use exec_env::files::{
     AttributeChanges, Attributes, ChangeSet, ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry,
     DirectoryPage, FileError, FileFuture, FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery,
@@ -55,7 +56,9 @@ use exec_env::files::{
 
 use exec_sandbox::path_rules::{GlobCache, MachinePaths, PathRules};
 
+use crate::accounts;
 use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
+use crate::user_rights::UserRights;
 use blocking::{BlockingPool, CancelFlag, PoolSize};
 use change_set::Journals;
 use hash::PartialHash;
@@ -84,6 +87,8 @@ pub struct LocalFiles {
     searches: BlockingPool,
     shared: Arc<Shared>,
     descriptors: DescriptorBudget,
+    /// Whose rights every verb has, as the pools know it; those of this process if `None`.
+    rights: Option<Arc<UserRights>>,
     /// What binds every verb.
     policy: Option<Arc<SandboxPolicy>>,
     /// What binds every verb besides.
@@ -107,8 +112,9 @@ impl Shared {
         &self,
         policy: Option<&SandboxPolicy>,
         ceilings: &[Arc<FileCeiling>],
+        is_another_user: bool,
     ) -> Result<CallPolicy, FileReason> {
-        if policy.is_none() && ceilings.is_empty() {
+        if policy.is_none() && ceilings.is_empty() && !is_another_user {
             return Ok(CallPolicy::default());
         }
         let resolve = |files: &FilePolicy| {
@@ -122,7 +128,11 @@ impl Shared {
             rules = rules.intersect(&bound);
             bounds.push(CeilingRules { rule: ceiling.rule.clone(), rules: bound });
         }
-        Ok(CallPolicy::new(rules, bounds))
+        Ok(match is_another_user {
+            // For the kernel it is still this process, whose descriptors procfs would open for it.
+            true => CallPolicy::without_procfs(rules, bounds),
+            false => CallPolicy::new(rules, bounds),
+        })
     }
 }
 
@@ -152,6 +162,7 @@ impl LocalFiles {
                 globs: GlobCache::default(),
             }),
             descriptors: DescriptorBudget::of_this_process(),
+            rights: None,
             policy: None,
             ceilings: Vec::new(),
         }
@@ -177,10 +188,12 @@ impl LocalFiles {
         self.descriptors.take(purpose, 1).map_err(|full| FileReason::TooManyOpenFiles { limit: full.limit })
     }
 
-    /// Finds out, where that may block, what this call may reach.
+    /// Finds out, where that may block, what this call may reach. That takes the rights of this process: a user who may not follow a
+    /// link in a rule must not be out of the rule's reach.
     fn call_policy(&self) -> impl FnOnce() -> Result<CallPolicy, FileReason> + Send + 'static + use<> {
         let (shared, policy, ceilings) = (Arc::clone(&self.shared), self.policy.clone(), self.ceilings.clone());
-        move || shared.call_policy(policy.as_deref(), &ceilings)
+        let is_another_user = self.rights.is_some();
+        move || shared.call_policy(policy.as_deref(), &ceilings, is_another_user)
     }
 
     /// Runs a verb that takes microseconds, unless the disk is slow.
@@ -190,9 +203,9 @@ impl LocalFiles {
         path: &Path,
         work: impl FnOnce(&CallPolicy, &Path, &Shared) -> Result<T, FileReason> + Send + 'static,
     ) -> FileFuture<'a, T> {
-        let (path, shared, policy) = (path.to_owned(), Arc::clone(&self.shared), self.call_policy());
-        Box::pin(self.short.run(move |_| {
-            let done = policy().and_then(|policy| {
+        let (path, shared) = (path.to_owned(), Arc::clone(&self.shared));
+        Box::pin(self.short.run_prepared(self.call_policy(), move |policy, _| {
+            let done = policy.and_then(|policy| {
                 let done = work(&policy, &path, &shared);
                 done.map_err(|reason| policy.explain(reason))
             });
@@ -207,7 +220,7 @@ impl LocalFiles {
         path: &Path,
         work: impl FnOnce(&CallPolicy, &Path, &Shared, &CancelFlag) -> Result<T, FileError> + Send + 'static,
     ) -> FileFuture<'a, T> {
-        Box::pin(self.long.run(self.whole_tree(verb, path, work)))
+        Box::pin(self.long.run_prepared(self.call_policy(), self.whole_tree(verb, path, work)))
     }
 
     fn whole_tree<T: Send + 'static>(
@@ -215,9 +228,9 @@ impl LocalFiles {
         verb: FileVerb,
         path: &Path,
         work: impl FnOnce(&CallPolicy, &Path, &Shared, &CancelFlag) -> Result<T, FileError> + Send + 'static,
-    ) -> impl FnOnce(&CancelFlag) -> Result<T, FileError> + Send + 'static {
-        let (path, shared, policy) = (path.to_owned(), Arc::clone(&self.shared), self.call_policy());
-        move |cancel| match policy() {
+    ) -> impl FnOnce(Result<CallPolicy, FileReason>, &CancelFlag) -> Result<T, FileError> + Send + 'static {
+        let (path, shared) = (path.to_owned(), Arc::clone(&self.shared));
+        move |policy, cancel| match policy {
             Ok(policy) => work(&policy, &path, &shared, cancel)
                 .map_err(|error| FileError { reason: policy.explain(error.reason), ..error }),
             Err(reason) => Err(FileError::new(verb, path, reason)),
@@ -254,9 +267,10 @@ impl Files for LocalFiles {
         Box::pin(async move {
             let permit = self.take_descriptor(DescriptorUse::FileHandles);
             let permit = permit.map_err(|reason| FileError::new(FileVerb::Open, path, reason))?;
-            let opened = self.short.run(self.whole_tree(FileVerb::Open, path, move |policy, path, _, _| {
+            let work = self.whole_tree(FileVerb::Open, path, move |policy, path, _, _| {
                 read::open(policy, path.to_owned(), mode, links, permit, pool)
-            }));
+            });
+            let opened = self.short.run_prepared(self.call_policy(), work);
             Ok(Box::new(opened.await?) as Box<dyn OpenFile>)
         })
     }
@@ -269,11 +283,22 @@ impl Files for LocalFiles {
 
     fn change_set(&self, changes: ChangeSet) -> FileFuture<'_, ()> {
         let first = changes.changes.first().map(|change| change.path.clone()).unwrap_or_default();
+        let is_another_user = self.rights.is_some();
         self.long(FileVerb::ChangeSet, &first, move |policy, first, shared, cancel| {
-            let Some(journals) = &shared.journals else {
-                let why = "several changes at once need a directory for their journal: open the environment with one";
+            let unsupported = |why: &str| {
                 let reason = FileReason::Unsupported { why: why.to_owned() };
-                return Err(FileError::new(FileVerb::ChangeSet, first, reason));
+                Err(FileError::new(FileVerb::ChangeSet, first, reason))
+            };
+            if is_another_user {
+                // Whoever finishes them after a kill would do so with the rights of the server.
+                return unsupported(
+                    "several changes at once are made with the server's own rights only: make one at a time",
+                );
+            }
+            let Some(journals) = &shared.journals else {
+                return unsupported(
+                    "several changes at once need a directory for their journal: open the environment with one",
+                );
             };
             change_set::change_set(policy, &changes, journals, &shared.file_locks, cancel)
         })
@@ -290,8 +315,8 @@ impl Files for LocalFiles {
             remove::remove(policy, path, options, cancel)
         });
         match options.recursive {
-            true => Box::pin(self.long.run(work)),
-            false => Box::pin(self.short.run(work)),
+            true => Box::pin(self.long.run_prepared(self.call_policy(), work)),
+            false => Box::pin(self.short.run_prepared(self.call_policy(), work)),
         }
     }
 
@@ -421,6 +446,21 @@ impl Files for LocalFiles {
         self.long(FileVerb::Glob, &root, move |policy, _, _, cancel| filtered_walk::glob(policy, &query, cancel))
     }
 
+    fn as_user<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<Arc<dyn Files>, FileReason>> {
+        let user = user.to_owned();
+        Box::pin(async move {
+            let found = self.short.with_rights(None).run(move |_| rights_of(&user)).await;
+            let rights = found.map_err(|why| FileReason::UserUnavailable { why })?.map(Arc::new);
+            Ok(Arc::new(Self {
+                short: self.short.with_rights(rights.clone()),
+                long: self.long.with_rights(rights.clone()),
+                searches: self.searches.with_rights(rights.clone()),
+                rights,
+                ..self.clone()
+            }) as Arc<dyn Files>)
+        })
+    }
+
     fn under_policy(&self, policy: Arc<SandboxPolicy>) -> Arc<dyn Files> {
         let policy = Some(policy).filter(|policy| policy.files != FilePolicy::Unrestricted);
         Arc::new(Self { policy, ..self.clone() })
@@ -431,4 +471,15 @@ impl Files for LocalFiles {
         bound.ceilings.push(ceiling);
         Arc::new(bound)
     }
+}
+
+/// The rights of a user, tried; `None` if it is the user that we are. The error is for a person.
+fn rights_of(user: &str) -> Result<Option<UserRights>, String> {
+    let own = rustix::process::geteuid().as_raw();
+    let identity = accounts::find(user)?.into_identity().filter(|identity| identity.uid != own);
+    let Some(rights) = identity.map(|identity| UserRights::of(&identity)) else { return Ok(None) };
+    // Root in a container may have been left without the capabilities for it.
+    let tried = rights.perform(|| ());
+    tried.map_err(|error| format!("the kernel does not let this server act as {user}: {error}"))?;
+    Ok(Some(rights))
 }

@@ -9,7 +9,7 @@
 //! - `processes`, with `processes/process`: the verbs over processes, and the table behind them;
 //! - `sandbox`: what this host can enforce, and a plan for each sandboxed start; `socket_cgroup`: whose connection it is;
 //! - `proxy`: the proxies of processes, each with its own rules;
-//! - `accounts`: the users that processes may run as;
+//! - `accounts`: the users that processes may run as, and file calls; `user_rights`: file calls with the rights of one;
 //! - `keeper_client`: requests to the keeper and their replies;
 //! - `output_mover`, `process_log`, `readers`: output on its way to the readers, and how far each of them has read;
 //! - `stdin`, `write_journal`: writes to a child, each of which happens once;
@@ -46,6 +46,7 @@ mod screen;
 mod socket_cgroup;
 mod stdin;
 pub mod streams;
+mod user_rights;
 mod view;
 mod wait;
 mod write_journal;

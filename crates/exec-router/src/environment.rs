@@ -45,7 +45,12 @@ impl RoutedEnvironment {
     pub(crate) fn new(connection: Arc<ServerConnection>) -> Self {
         Self {
             processes: RoutedProcesses { connection: Arc::clone(&connection) },
-            files: Arc::new(RoutedFiles { connection: Arc::clone(&connection), policy: None, ceilings: Vec::new() }),
+            files: Arc::new(RoutedFiles {
+                connection: Arc::clone(&connection),
+                user: None,
+                policy: None,
+                ceilings: Vec::new(),
+            }),
             http: RoutedHttp { connection: Arc::clone(&connection) },
             streams: RoutedStreams { connection: Arc::clone(&connection) },
             connection,
@@ -211,18 +216,23 @@ impl Processes for RoutedProcesses {
     }
 }
 
+#[derive(Clone)]
 struct RoutedFiles {
     connection: Arc<ServerConnection>,
+    user: Option<Arc<str>>,
     policy: Option<Arc<SandboxPolicy>>,
     ceilings: Vec<Arc<FileCeiling>>,
 }
 
 impl RoutedFiles {
     /// The far files, under what these are bound by.
-    fn files_of(&self, environment: &dyn LinkedEnvironment) -> Arc<dyn Files> {
-        let files = environment.files_for_caller();
+    async fn files_of(&self, environment: &dyn LinkedEnvironment) -> Result<Arc<dyn Files>, FileReason> {
+        let mut files = environment.files_for_caller();
+        if let Some(user) = &self.user {
+            files = files.as_user(user).await?;
+        }
         let files = self.policy.iter().fold(files, |files, policy| files.under_policy(Arc::clone(policy)));
-        self.ceilings.iter().fold(files, |files, ceiling| files.under_ceiling(Arc::clone(ceiling)))
+        Ok(self.ceilings.iter().fold(files, |files, ceiling| files.under_ceiling(Arc::clone(ceiling))))
     }
 }
 
@@ -239,7 +249,8 @@ macro_rules! file_verbs {
                 let path: PathBuf = $path;
                 let away = |unreachable| away(FileVerb::$verb, &path, unreachable);
                 let environment = self.connection.connected().await.map_err(away)?;
-                let files = self.files_of(&*environment);
+                let files = self.files_of(&*environment).await;
+                let files = files.map_err(|reason| FileError::new(FileVerb::$verb, path.clone(), reason))?;
                 self.connection.perform(&*environment, files.$name($($argument),*)).await.map_err(away)?
             })
         })*
@@ -278,21 +289,25 @@ impl Files for RoutedFiles {
         Box::pin(async move {
             let away = |unreachable| away(FileVerb::Open, path, unreachable);
             let environment = self.connection.connected().await.map_err(away)?;
-            let files = self.files_of(&*environment);
+            let files = self.files_of(&*environment).await;
+            let files = files.map_err(|reason| FileError::new(FileVerb::Open, path, reason))?;
             let file = self.connection.perform(&*environment, files.open(path, mode, links)).await.map_err(away)??;
             let (connection, path) = (Arc::clone(&self.connection), path.to_owned());
             Ok(Box::new(RoutedFile { connection, environment, file, path }) as Box<dyn OpenFile>)
         })
     }
 
+    fn as_user<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<Arc<dyn Files>, FileReason>> {
+        Box::pin(async move { Ok(Arc::new(Self { user: Some(user.into()), ..self.clone() }) as Arc<dyn Files>) })
+    }
+
     fn under_policy(&self, policy: Arc<SandboxPolicy>) -> Arc<dyn Files> {
-        let (connection, ceilings) = (Arc::clone(&self.connection), self.ceilings.clone());
-        Arc::new(Self { connection, policy: Some(policy), ceilings })
+        Arc::new(Self { policy: Some(policy), ..self.clone() })
     }
 
     fn under_ceiling(&self, ceiling: Arc<FileCeiling>) -> Arc<dyn Files> {
         let ceilings = self.ceilings.iter().cloned().chain([ceiling]).collect();
-        Arc::new(Self { connection: Arc::clone(&self.connection), policy: self.policy.clone(), ceilings })
+        Arc::new(Self { ceilings, ..self.clone() })
     }
 }
 

@@ -267,6 +267,12 @@ pub(crate) fn file_error(error: FileError) -> RpcError {
     RpcError::new(file_code(&error.reason), file_message(&error)).with_data(file_data(&error))
 }
 
+/// A call cannot have the rights of the user that it names, whatever it is about.
+pub(crate) fn file_user(reason: &FileReason) -> RpcError {
+    let data = ErrorData { detail: reason.detail(), ..ErrorData::new(reason.name()) };
+    RpcError::new(file_code(reason), reason.to_string()).with_data(data)
+}
+
 /// The message of an error that is part of a result.
 pub(crate) fn file_message(error: &FileError) -> String {
     sentences::file_error(error)
@@ -311,7 +317,7 @@ fn file_code(reason: &FileReason) -> i64 {
         | FileReason::LineTooLong { .. }
         | FileReason::Forbidden { .. }
         | FileReason::Changed { .. } => code::INVALID_REQUEST,
-        FileReason::BadPattern { .. } => code::INVALID_PARAMS,
+        FileReason::BadPattern { .. } | FileReason::UserUnavailable { .. } => code::INVALID_PARAMS,
     }
 }
 

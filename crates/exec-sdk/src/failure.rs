@@ -148,7 +148,9 @@ impl From<FileError> for Failure {
         let failure = match &error.reason {
             FileReason::Unreachable { .. } => Self::new(FailureKind::ConnectionLost, message),
             FileReason::Forbidden { .. } => Self::new(FailureKind::Forbidden, message),
-            FileReason::Unsupported { .. } => Self::new(FailureKind::Unsupported, message),
+            FileReason::UserUnavailable { .. } | FileReason::Unsupported { .. } => {
+                Self::new(FailureKind::Unsupported, message)
+            }
             FileReason::BadPattern { .. } | FileReason::WalkLimitsZero | FileReason::WalkLimitsTooLarge => {
                 Self::new(FailureKind::BadArgument, message)
             }

@@ -25,6 +25,7 @@ pub mod races;
 pub mod search;
 pub mod special;
 pub mod trees;
+pub mod users;
 pub mod watch;
 
 use std::path::{Path, PathBuf};

@@ -67,6 +67,7 @@ members! {
     READ_DIRECTORY_CURSOR "fs/readDirectory.cursor" "with `maxEntries` and `nextCursor`";
     WALK_IS_SYMLINK "fs/walk.isSymlink" "";
     WALK_CURSOR "fs/walk.cursor" "with `nextCursor`";
+    SANDBOX_RUN_AS "sandbox.runAs" "of file calls; see [another user](#another-user)";
     SESSION_LIST_DRIVER "session/list.driver" "with `observers` and `lastActivityMs`";
     SESSION_TAKEN_OVER "session/takenOver" "";
     ENVIRONMENT_ID "environmentId" "every request may name one of the server's environments; see [several environments](#several-environments)";

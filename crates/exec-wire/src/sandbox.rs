@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::path_uri::PathUri;
+use crate::process::RunAs;
 use crate::shape::{Nullable, shapes};
 pub use domain::BadSandbox;
 
@@ -38,6 +39,8 @@ shapes! {
         pub windows_sandbox_proxy_settings_mode: Option<WindowsProxySettingsMode>,
         #[serde(default)]
         pub use_legacy_landlock: bool,
+        /// Ours: whose rights a file call has; those of the server's own user if absent. A start has a member of its own for it.
+        pub run_as: Option<RunAs>,
     }
 
     #[serde(expecting = "struct WireFileSystemPolicyContext")]

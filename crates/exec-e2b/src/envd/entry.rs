@@ -11,18 +11,17 @@ use serde_json::{Value, json};
 
 use crate::accounts::Accounts;
 use crate::error::ServiceError;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, UserFiles};
 use exec_core::timestamp::rfc3339;
 
 /// What is at `path` now.
-pub(super) async fn entry(sandbox: &Sandbox, path: &Path) -> Result<Value, ServiceError> {
+pub(super) async fn entry(sandbox: &Sandbox, files: &UserFiles, path: &Path) -> Result<Value, ServiceError> {
     let accounts = sandbox.accounts().await;
-    Ok(entry_with(sandbox, path, &accounts).await?)
+    Ok(entry_with(files, path, &accounts).await?)
 }
 
 /// The same for callers that ask for many.
-pub(super) async fn entry_with(sandbox: &Sandbox, path: &Path, accounts: &Accounts) -> Result<Value, FileError> {
-    let files = sandbox.files();
+pub(super) async fn entry_with(files: &UserFiles, path: &Path, accounts: &Accounts) -> Result<Value, FileError> {
     match files.metadata(path, LinkPolicy::Follow).await {
         Ok(metadata) => {
             let target = match metadata.is_symlink {
@@ -30,7 +29,7 @@ pub(super) async fn entry_with(sandbox: &Sandbox, path: &Path, accounts: &Accoun
                 false => None,
             };
             let mut entry = entry_json(path, &metadata, target.as_deref(), accounts);
-            let attributes = user_metadata(sandbox, path).await;
+            let attributes = user_metadata(files, path).await;
             if !attributes.is_empty() {
                 entry["metadata"] = json!(attributes);
             }
@@ -48,8 +47,8 @@ pub(super) async fn entry_with(sandbox: &Sandbox, path: &Path, accounts: &Accoun
 pub(super) const METADATA_PREFIX: &str = "e2b.";
 
 /// What was set with an upload, or by `setfattr -n user.e2b.NAME`. A file system without attributes has none.
-async fn user_metadata(sandbox: &Sandbox, path: &Path) -> BTreeMap<String, String> {
-    let attributes = sandbox.files().attributes(path, LinkPolicy::Follow).await.unwrap_or_default();
+async fn user_metadata(files: &UserFiles, path: &Path) -> BTreeMap<String, String> {
+    let attributes = files.attributes(path, LinkPolicy::Follow).await.unwrap_or_default();
     let text = |(name, value): (OsString, Bytes)| {
         let name = name.to_str()?.strip_prefix(METADATA_PREFIX)?.to_owned();
         Some((name, String::from_utf8_lossy(&value).into_owned()))

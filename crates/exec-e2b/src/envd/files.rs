@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
-use exec_env::files::{FileKind, Files, LinkPolicy, OpenFile, OpenMode};
+use exec_env::files::{FileKind, LinkPolicy, OpenFile, OpenMode};
 use flate2::write::GzDecoder;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, VARY};
 use hyper::{HeaderMap, Method, Request, StatusCode};
@@ -25,7 +25,7 @@ use crate::error::{Code, ServiceError};
 use crate::limits::{BLOCK_BYTES, GZIP_PIECE_BYTES};
 use crate::request_body::{BodyPieces, RequestBody};
 use crate::response::{self, HttpResponse};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, UserFiles};
 use crate::sandboxes::E2bServer;
 
 pub(super) async fn answer(
@@ -89,8 +89,8 @@ fn parse_query(query: &str) -> HashMap<String, String> {
 }
 
 async fn read(call: &Call, path: Option<&str>) -> Result<HttpResponse, ServiceError> {
-    let path = call.path(path.ok_or_else(|| ServiceError::invalid("the query has no path"))?).await?;
-    let files = call.sandbox.files();
+    let files = call.files().await?;
+    let path = files.resolve(path.ok_or_else(|| ServiceError::invalid("the query has no path"))?)?;
     let metadata = files.metadata(&path, LinkPolicy::Follow).await?;
     if metadata.kind == FileKind::Directory {
         return Err(ServiceError::invalid(format!("path '{}' is a directory", path.display())));
@@ -274,7 +274,7 @@ async fn write_form(
 
 /// A file that is being written, in blocks.
 struct FileWriter {
-    files: Arc<dyn Files>,
+    files: UserFiles,
     path: PathBuf,
     metadata: BTreeMap<String, String>,
     file: Box<dyn OpenFile>,
@@ -284,14 +284,14 @@ struct FileWriter {
 
 impl FileWriter {
     async fn open(call: &Call, path: &str) -> Result<Self, ServiceError> {
-        let path = call.path(path).await?;
+        let files = call.files().await?;
+        let path = files.resolve(path)?;
         let metadata = metadata_of(&call.headers)?;
-        let files = Arc::clone(call.sandbox.files());
         match files.metadata(&path, LinkPolicy::Follow).await {
             Ok(metadata) if metadata.kind == FileKind::Directory => {
                 return Err(ServiceError::invalid(format!("path '{}' is a directory", path.display())));
             }
-            Err(error) if error.is_not_found() => make_parents(call, &path).await?,
+            Err(error) if error.is_not_found() => make_parents(&files, &path).await?,
             _ => {}
         }
         let file = files.open(&path, OpenMode::Replace, LinkPolicy::Follow).await?;

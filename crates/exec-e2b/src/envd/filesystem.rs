@@ -1,6 +1,6 @@
 //! The service `filesystem.Filesystem`, but for watches: names, and what is known of them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use exec_env::files::{CreateDirectoryOptions, FileKind, LinkPolicy, RemoveOptions, RenameOptions};
 use serde::Deserialize;
@@ -10,6 +10,7 @@ use super::Call;
 use super::entry::{entry, entry_with};
 use crate::error::{Code, ServiceError};
 use crate::limits::{LISTED_DEPTH, LISTED_ENTRIES};
+use crate::sandbox::UserFiles;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -32,22 +33,22 @@ pub(super) struct ListDirRequest {
 }
 
 impl Call {
-    /// A path as the call means it.
-    pub(super) async fn path(&self, path: &str) -> Result<PathBuf, ServiceError> {
-        let user = self.sandbox.file_user(self.user.as_deref()).await?;
-        self.sandbox.resolve(path, &user)
+    /// The files with the rights of the call.
+    pub(super) async fn files(&self) -> Result<UserFiles, ServiceError> {
+        self.sandbox.files_of(self.user.as_deref()).await
     }
 }
 
 pub(super) async fn stat(call: &Call, request: PathRequest) -> Result<Value, ServiceError> {
-    let path = call.path(&request.path).await?;
-    Ok(json!({ "entry": entry(&call.sandbox, &path).await? }))
+    let files = call.files().await?;
+    let path = files.resolve(&request.path)?;
+    Ok(json!({ "entry": entry(&call.sandbox, &files, &path).await? }))
 }
 
 /// A directory that exists is told, because the SDKs answer `false` for it.
 pub(super) async fn make_dir(call: &Call, request: PathRequest) -> Result<Value, ServiceError> {
-    let path = call.path(&request.path).await?;
-    let files = call.sandbox.files();
+    let files = call.files().await?;
+    let path = files.resolve(&request.path)?;
     match files.metadata(&path, LinkPolicy::Follow).await {
         Ok(metadata) if metadata.kind == FileKind::Directory => {
             let message = format!("directory already exists: {}", path.display());
@@ -58,40 +59,41 @@ pub(super) async fn make_dir(call: &Call, request: PathRequest) -> Result<Value,
         Err(error) => return Err(error.into()),
     }
     files.create_directory(&path, CreateDirectoryOptions::default()).await?;
-    Ok(json!({ "entry": entry(&call.sandbox, &path).await? }))
+    Ok(json!({ "entry": entry(&call.sandbox, &files, &path).await? }))
 }
 
 pub(super) async fn rename(call: &Call, request: MoveRequest) -> Result<Value, ServiceError> {
-    let (source, destination) = (call.path(&request.source).await?, call.path(&request.destination).await?);
-    let files = call.sandbox.files();
+    let files = call.files().await?;
+    let (source, destination) = (files.resolve(&request.source)?, files.resolve(&request.destination)?);
     // What is missing is the source, and the destination's directory is made.
     files.metadata(&source, LinkPolicy::Follow).await?;
-    make_parents(call, &destination).await?;
+    make_parents(&files, &destination).await?;
     files.rename(&source, &destination, RenameOptions::default()).await?;
-    Ok(json!({ "entry": entry(&call.sandbox, &destination).await? }))
+    Ok(json!({ "entry": entry(&call.sandbox, &files, &destination).await? }))
 }
 
-pub(super) async fn make_parents(call: &Call, path: &Path) -> Result<(), ServiceError> {
+pub(super) async fn make_parents(files: &UserFiles, path: &Path) -> Result<(), ServiceError> {
     if let Some(parent) = path.parent() {
-        call.sandbox.files().create_directory(parent, CreateDirectoryOptions::default()).await?;
+        files.create_directory(parent, CreateDirectoryOptions::default()).await?;
     }
     Ok(())
 }
 
 /// A path that does not exist is no error.
 pub(super) async fn remove(call: &Call, request: PathRequest) -> Result<Value, ServiceError> {
-    let path = call.path(&request.path).await?;
+    let files = call.files().await?;
+    let path = files.resolve(&request.path)?;
     if path == Path::new("/") {
         return Err(ServiceError::invalid("the root of the machine's files is not removed"));
     }
-    call.sandbox.files().remove(&path, RemoveOptions::default()).await?;
+    files.remove(&path, RemoveOptions::default()).await?;
     Ok(json!({}))
 }
 
 /// The directory's entries and, with a depth of more than one, those of directories below; links are not followed.
 pub(super) async fn list_dir(call: &Call, request: ListDirRequest) -> Result<Value, ServiceError> {
-    let root = call.path(&request.path).await?;
-    let files = call.sandbox.files();
+    let files = call.files().await?;
+    let root = files.resolve(&request.path)?;
     let metadata = files.metadata(&root, LinkPolicy::Follow).await?;
     if metadata.kind != FileKind::Directory {
         return Err(ServiceError::invalid(format!("path is not a directory: {}", root.display())));
@@ -115,7 +117,7 @@ pub(super) async fn list_dir(call: &Call, request: ListDirRequest) -> Result<Val
             }
             let path = directory.join(&found.name);
             // It may be gone by now.
-            let Ok(entry) = entry_with(&call.sandbox, &path, &accounts).await else { continue };
+            let Ok(entry) = entry_with(&files, &path, &accounts).await else { continue };
             entries.push(entry);
             if found.kind == FileKind::Directory && !found.is_symlink && level < depth {
                 waiting.push((path, level + 1));

@@ -21,7 +21,7 @@ use crate::error::{Code, ServiceError};
 use crate::limits::{LOOKS_AT_ONCE, POLLED_EVENTS, WATCH_POLL_WAIT, WATCHERS};
 use crate::request_body::{BodyPieces, RequestBody};
 use crate::response::{self, HttpResponse};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, UserFiles};
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
@@ -50,21 +50,23 @@ struct Watch {
 
 /// What is watched, and how it is told.
 struct WatchedDirectory {
+    /// As whoever watches has them.
+    files: UserFiles,
     root: PathBuf,
     include_entry: bool,
 }
 
 impl Watch {
     async fn open(call: &Call, request: WatchRequest) -> Result<Self, ServiceError> {
-        let root = call.path(&request.path).await?;
-        let files = call.sandbox.files();
+        let files = call.files().await?;
+        let root = files.resolve(&request.path)?;
         let metadata = files.metadata(&root, LinkPolicy::Follow).await?;
         if metadata.kind != FileKind::Directory {
             return Err(ServiceError::invalid(format!("path is not a directory: {}", root.display())));
         }
         let options = WatchOptions { recursive: request.recursive, ignore_files: false };
         let changes = files.watch(&root, options).await?;
-        Ok(Self { directory: WatchedDirectory { root, include_entry: request.include_entry }, changes })
+        Ok(Self { directory: WatchedDirectory { files, root, include_entry: request.include_entry }, changes })
     }
 }
 
@@ -90,7 +92,7 @@ impl WatchedDirectory {
             Change::Created(path) => {
                 self.push(sandbox, &mut events, "EVENT_TYPE_CREATE", &path).await;
                 // The environment tells one that was made and written at once as made.
-                if has_content(sandbox, &path).await {
+                if has_content(&self.files, &path).await {
                     self.push(sandbox, &mut events, "EVENT_TYPE_WRITE", &path).await;
                 }
             }
@@ -101,7 +103,7 @@ impl WatchedDirectory {
                 self.push(sandbox, &mut events, "EVENT_TYPE_CREATE", &to).await;
             }
             Change::Modified(path) => {
-                let kind = modification(sandbox, &path).await;
+                let kind = modification(&self.files, &path).await;
                 self.push(sandbox, &mut events, kind, &path).await;
             }
         }
@@ -115,7 +117,7 @@ impl WatchedDirectory {
         }
         let mut event = json!({ "name": name.to_string_lossy(), "type": kind });
         if self.include_entry
-            && let Ok(entry) = entry(sandbox, path).await
+            && let Ok(entry) = entry(sandbox, &self.files, path).await
         {
             event["entry"] = entry;
         }
@@ -123,15 +125,15 @@ impl WatchedDirectory {
     }
 }
 
-async fn has_content(sandbox: &Sandbox, path: &Path) -> bool {
-    let metadata = sandbox.files().metadata(path, LinkPolicy::Follow).await;
+async fn has_content(files: &UserFiles, path: &Path) -> bool {
+    let metadata = files.metadata(path, LinkPolicy::Follow).await;
     metadata.is_ok_and(|metadata| metadata.kind == FileKind::File && !metadata.is_symlink && metadata.size_bytes > 0)
 }
 
 /// The kernel's queue has one kind for contents and one for the rest, and the environment tells both as one. A file whose
 /// metadata changed after its contents did was not written last.
-async fn modification(sandbox: &Sandbox, path: &Path) -> &'static str {
-    match sandbox.files().metadata(path, LinkPolicy::Follow).await {
+async fn modification(files: &UserFiles, path: &Path) -> &'static str {
+    match files.metadata(path, LinkPolicy::Follow).await {
         Ok(metadata) if metadata.changed > metadata.modified => "EVENT_TYPE_CHMOD",
         _ => "EVENT_TYPE_WRITE",
     }

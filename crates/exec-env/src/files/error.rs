@@ -89,6 +89,11 @@ pub enum FileReason {
         /// What would be allowed, for a person.
         why: String,
     },
+    /// The call cannot have the rights of the user that it names.
+    UserUnavailable {
+        /// Why, for a person.
+        why: String,
+    },
     /// This environment was built without the verb.
     Unsupported {
         /// What is missing, and how to get it.
@@ -198,6 +203,7 @@ impl FileReason {
             Self::TooManyOpenFiles { .. } => "tooManyOpenFiles",
             Self::BadPattern { .. } => "badPattern",
             Self::Forbidden { .. } => "forbidden",
+            Self::UserUnavailable { .. } => "user",
             Self::Unsupported { .. } => "unsupported",
             Self::Unreachable { .. } => "unreachable",
         }
@@ -213,6 +219,7 @@ impl FileReason {
             Self::Changed { present } => present.map(|hash| hash.to_string()),
             Self::BadPattern { why }
             | Self::Forbidden { why, .. }
+            | Self::UserUnavailable { why }
             | Self::Unsupported { why }
             | Self::Unreachable { why } => Some(why.clone()),
             _ => None,
@@ -239,6 +246,7 @@ impl FileReason {
             Self::WatchLimit(WatchLimit::Watches),
             Self::WatchLimit(WatchLimit::Instances),
             Self::BadPattern { why: why.clone() },
+            Self::UserUnavailable { why: why.clone() },
             Self::Unsupported { why: why.clone() },
             Self::Unreachable { why },
         ];
@@ -290,7 +298,7 @@ impl fmt::Display for FileReason {
                 "too many open files: {limit} descriptors are set aside for this: close some, or raise the limit of open files"
             ),
             Self::BadPattern { why } => write!(f, "bad pattern: {why}"),
-            Self::Forbidden { why, .. } | Self::Unsupported { why } => f.write_str(why),
+            Self::Forbidden { why, .. } | Self::UserUnavailable { why } | Self::Unsupported { why } => f.write_str(why),
             Self::Unreachable { why } => write!(f, "the environment cannot be reached: {why}"),
         }
     }

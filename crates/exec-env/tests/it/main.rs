@@ -35,6 +35,7 @@ fn a_reason_of_files_is_found_again_by_its_name_errno_and_detail() {
         FileReason::WatchLimit(WatchLimit::Instances),
         FileReason::TooManyOpenFiles { limit: 7 },
         FileReason::BadPattern { why: why() },
+        FileReason::UserUnavailable { why: why() },
         FileReason::Unsupported { why: why() },
         FileReason::Unreachable { why: why() },
     ] {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::user_rights::UserRights;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -40,6 +41,8 @@ pub(crate) struct BlockingPool {
     at_once: Arc<Semaphore>,
     threads: Arc<Semaphore>,
     caller: Arc<Semaphore>,
+    /// Whose rights its calls have; those of this process if `None`.
+    rights: Option<Arc<UserRights>>,
 }
 
 impl BlockingPool {
@@ -49,6 +52,7 @@ impl BlockingPool {
             at_once: Arc::new(Semaphore::new(size.at_once)),
             threads: Arc::new(Semaphore::new(size.threads)),
             caller: Arc::new(Semaphore::new(size.per_caller)),
+            rights: None,
         }
     }
 
@@ -57,19 +61,41 @@ impl BlockingPool {
         Self { caller: Arc::new(Semaphore::new(self.size.per_caller)), ..self.clone() }
     }
 
+    /// The same pool for calls with the rights of a user, or, with `None`, of this process.
+    pub(crate) fn with_rights(&self, rights: Option<Arc<UserRights>>) -> Self {
+        Self { rights, ..self.clone() }
+    }
+
     /// Runs `work` on a thread where it may block. If the caller stops waiting, `work` is not interrupted: long work
     /// checks its [`CancelFlag`] where it can stop safely, short work just finishes. What has not begun never begins.
     pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce(&CancelFlag) -> T + Send + 'static) -> T {
+        self.run_prepared(|| (), move |(), cancel| work(cancel)).await
+    }
+
+    /// The same with a first part that has the rights of this process, whoever's rights `work` has.
+    pub(crate) async fn run_prepared<P: Send, T: Send + 'static>(
+        &self,
+        prepare: impl FnOnce() -> P + Send + 'static,
+        work: impl FnOnce(P, &CancelFlag) -> T + Send + 'static,
+    ) -> T {
         // Each of these queues is in the order of arrival, and a caller has no more than its share in the later two.
         let share = acquire(&self.caller).await;
         let turn = acquire(&self.at_once).await;
         let thread = acquire(&self.threads).await;
         let cancel = CancelFlag::default();
         let _when_dropped = CancelOnDrop(cancel.clone());
+        let rights = self.rights.clone();
         // Share and thread belong to the work and not to the caller, so abandoned work still counts.
         let mut task = tokio::task::spawn_blocking(move || {
             let _until_it_ends = (share, thread);
-            work(&cancel)
+            let prepared = prepare();
+            match rights {
+                None => work(prepared, &cancel),
+                Some(rights) => {
+                    let performed = rights.perform(|| work(prepared, &cancel));
+                    performed.expect("the kernel gave these rights to a thread when the files were asked for")
+                }
+            }
         });
         let ended = match timeout(HANGS_AFTER, &mut task).await {
             Ok(ended) => ended,

@@ -62,6 +62,11 @@ impl CallPolicy {
         Self(is_restricted.then(|| Arc::new(CallRules { rules, ceilings, refused: OnceLock::new() })))
     }
 
+    /// The same where nothing of procfs may be reached, even if the rules restrict nothing.
+    pub(super) fn without_procfs(rules: PathRules, ceilings: Vec<CeilingRules>) -> Self {
+        Self(Some(Arc::new(CallRules { rules, ceilings, refused: OnceLock::new() })))
+    }
+
     /// Whether a ceiling has refused something of this call.
     pub(super) fn has_refused(&self) -> bool {
         self.0.as_ref().is_some_and(|rules| rules.refused.get().is_some())

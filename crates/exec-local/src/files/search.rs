@@ -41,7 +41,7 @@ pub(super) async fn search(
     searches: BlockingPool,
 ) -> Result<Box<dyn SearchResults>, FileError> {
     // Compiling an expression and opening the root are blocking work, too.
-    let prepared = short.run(move |_| match policy() {
+    let prepared = short.run_prepared(policy, move |policy, _| match policy {
         Ok(policy) => match prepare(&policy, query) {
             Ok((query, matcher, walk)) => Ok((policy, query, matcher, walk)),
             Err(error) => Err(FileError { reason: policy.explain(error.reason), ..error }),

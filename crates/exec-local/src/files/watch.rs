@@ -52,8 +52,8 @@ pub(super) async fn watch(
         move |reason| FileError::new(FileVerb::Watch, root.clone(), reason)
     };
     let begun = long
-        .run(move |cancel| {
-            let policy = policy()?;
+        .run_prepared(policy, move |policy, cancel| {
+            let policy = policy?;
             let queue = EventQueue::new(permit).map_err(watch_error)?;
             let tree = WatchedTree::watch(policy.clone(), &queue.descriptor, root, options, cancel);
             Ok((queue, tree.map_err(|errno| policy.explain(watch_error(errno)))?))

@@ -18,8 +18,10 @@ pub(crate) async fn roots(context: RequestContext, params: DiscoverRootsParams) 
     if params.roots.len() > DISCOVERY_ROOTS {
         return Err(reply::too_many_roots(DISCOVERY_ROOTS));
     }
-    let views = params.roots.iter().map(|root| context.files_under(root.sandbox.as_ref()));
-    let views = views.collect::<Result<Vec<_>, _>>()?;
+    let mut views = Vec::with_capacity(params.roots.len());
+    for root in &params.roots {
+        views.push(context.files_under(root.sandbox.as_ref()).await?);
+    }
     // One after another: each may hold many files, and together they must fit one response.
     let memory = context.connection.reserve_response_memory(DISCOVERY_BYTES).await;
     let mut room =

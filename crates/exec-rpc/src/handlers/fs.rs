@@ -23,9 +23,12 @@ use crate::dispatch::RequestContext;
 use crate::reply;
 
 impl RequestContext {
-    /// The files under the sandbox that the call asks for.
-    pub(super) fn files_under(&self, sandbox: Option<&SandboxContext>) -> Result<Arc<dyn Files>, RpcError> {
-        let files = self.connection.files(&self.environment()?);
+    /// The files under the sandbox that the call asks for, with the rights of the user that it names.
+    pub(super) async fn files_under(&self, sandbox: Option<&SandboxContext>) -> Result<Arc<dyn Files>, RpcError> {
+        let mut files = self.connection.files(&self.environment()?);
+        if let Some(run_as) = sandbox.and_then(|sandbox| sandbox.run_as.as_ref()) {
+            files = files.as_user(&run_as.user).await.map_err(|reason| reply::file_user(&reason))?;
+        }
         let (files, is_sandboxed) = permission::files_under(&files, sandbox)?;
         self.is_sandboxed.store(is_sandboxed, Ordering::Relaxed);
         Ok(files)

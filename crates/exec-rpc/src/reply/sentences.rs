@@ -48,6 +48,7 @@ pub(super) fn file_error(error: &FileError) -> String {
         | FileReason::TooManyOpenFiles { .. }
         | FileReason::BadPattern { .. }
         | FileReason::Forbidden { .. }
+        | FileReason::UserUnavailable { .. }
         | FileReason::Unsupported { .. }
         | FileReason::Unreachable { .. } => return error.reason.to_string(),
     };

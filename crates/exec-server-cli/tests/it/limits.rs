@@ -64,7 +64,7 @@ fn an_ordinary_user_runs_as_itself_and_as_nobody_else() {
     assert_eq!((stdout(&itself).trim_end(), code(&itself)), (own.as_str(), 0), "{}", stderr(&itself));
     let other = finish(&mut user.exec_server(&["run", "--user", "0", "--", "id", "-u"]));
     assert_eq!((stdout(&other), code(&other)), ("", 125));
-    assert!(stderr(&other).contains("only root may run programs as another"), "{}", stderr(&other));
+    assert!(stderr(&other).contains("only root may act as another"), "{}", stderr(&other));
 }
 
 /// It may make no cgroups, unless the machine has passed some on to it.

@@ -112,8 +112,13 @@ impl SandboxContext {
             NetworkPolicy::Restricted | NetworkPolicy::ProxyOnly => NetworkPermission::Restricted,
             NetworkPolicy::Enabled => NetworkPermission::Enabled,
         };
-        Ok(Self {
-            permissions: PermissionProfile::Managed { file_system, network },
+        Ok(Self { permissions: PermissionProfile::Managed { file_system, network }, ..Self::unrestricted() })
+    }
+
+    /// The context that asks for no sandbox.
+    pub fn unrestricted() -> Self {
+        Self {
+            permissions: PermissionProfile::Disabled,
             sandbox_override: SandboxOverride::NoOverride,
             policy_context: None,
             cwd: None,
@@ -123,7 +128,8 @@ impl SandboxContext {
             windows_sandbox_level: WindowsSandboxLevel::Disabled,
             windows_sandbox_proxy_settings_mode: None,
             use_legacy_landlock: false,
-        })
+            run_as: None,
+        }
     }
 }
 

@@ -37,15 +37,15 @@ pub(crate) async fn watch_missing(
     let first = missing.first().cloned().unwrap_or_default();
     let failed = |reason| FileError::new(FileVerb::Watch, first.clone(), reason);
     let permit = permit.map_err(&failed)?;
-    let begin = move || {
-        let policy = policy()?;
+    let begin = move |policy: Result<CallPolicy, FileReason>| {
+        let policy = policy?;
         let begun = match WatchedNames::begin(&policy, &missing, present.as_deref(), permit) {
             Ok(None) if policy.has_refused() => Err(Errno::NOENT),
             begun => begun,
         };
         begun.map_err(|errno| policy.explain(watch_error(errno)))
     };
-    let watched = pool.run(move |_| begin()).await.map_err(&failed)?;
+    let watched = pool.run_prepared(policy, move |policy, _| begin(policy)).await.map_err(&failed)?;
     let Some((queue, watched)) = watched else {
         return Ok(None);
     };

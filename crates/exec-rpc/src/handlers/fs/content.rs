@@ -31,7 +31,7 @@ const ENVELOPE_BYTES: u64 = 1024;
 
 pub(crate) async fn read_file(context: RequestContext, params: ReadFileParams) -> HandlerResult<ReadFileResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let links = convert::links(params.follow_symlinks);
     // If this fails, the read below fails too, and its error is the one to report.
     let size_bytes = match files.metadata(&path, links).await {
@@ -53,7 +53,7 @@ pub(crate) async fn read_file(context: RequestContext, params: ReadFileParams) -
 pub(crate) async fn write_file(context: RequestContext, params: WriteFileParams) -> HandlerResult<WriteFileResult> {
     let bytes = params.data_base64.0.map_err(reply::bad_base64)?;
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let expect = expected(params.if_match.as_deref())?;
     let options = WriteOptions {
         append: params.append,
@@ -81,7 +81,7 @@ pub(crate) async fn apply_changes(
     context: RequestContext,
     params: ApplyChangesParams,
 ) -> HandlerResult<ApplyChangesResult> {
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let changes = params.changes.into_iter().map(file_change).collect::<Result<_, _>>()?;
     let set = ChangeSet { changes, make_directories: params.make_directories };
     files.change_set(set).await.map_err(reply::file_error)?;
@@ -103,7 +103,7 @@ fn file_change(change: exec_wire::fs::FileChange) -> Result<FileChange, RpcError
 
 pub(crate) async fn hash(context: RequestContext, params: HashParams) -> HandlerResult<HashResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let algorithm = match params.algorithm {
         HashAlgorithm::Blake3 => files::HashAlgorithm::Blake3,
         HashAlgorithm::Sha256 => files::HashAlgorithm::Sha256,
@@ -116,7 +116,7 @@ pub(crate) async fn hash(context: RequestContext, params: HashParams) -> Handler
 pub(crate) async fn open(context: RequestContext, params: OpenParams) -> HandlerResult<OpenResult> {
     check_handle_id(&params.handle_id)?;
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let handles = &context.connection.resources.handles;
     let handle_id = params.handle_id;
     let reservation = handles.reserve(&handle_id).map_err(|error| reply::handle_refused(&handle_id, error))?;

@@ -13,7 +13,7 @@ use crate::limits::WATCH_OR_SEARCH_ID_BYTES;
 use crate::reply;
 
 pub(crate) async fn search(context: RequestContext, params: SearchParams) -> HandlerResult<SearchResult> {
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let search_id = params.search_id.clone();
     if search_id.len() > WATCH_OR_SEARCH_ID_BYTES {
         return Err(reply::bad_params(format!("searchId must not exceed {WATCH_OR_SEARCH_ID_BYTES} bytes")));

@@ -31,7 +31,7 @@ pub(crate) async fn create_directory(
     params: CreateDirectoryParams,
 ) -> HandlerResult<CreateDirectoryResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let options = CreateDirectoryOptions {
         recursive: params.recursive.unwrap_or(true),
         links: convert::links(params.follow_symlinks),
@@ -46,7 +46,7 @@ pub(crate) async fn get_metadata(
     params: GetMetadataParams,
 ) -> HandlerResult<GetMetadataResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let found = files.metadata(&path, convert::links(params.follow_symlinks)).await.map_err(reply::file_error)?;
     Ok(convert::metadata(&found).into())
 }
@@ -56,7 +56,7 @@ pub(crate) async fn canonicalize(
     params: CanonicalizeParams,
 ) -> HandlerResult<CanonicalizeResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let canonical = files.canonicalize(&path).await.map_err(reply::file_error)?;
     Ok(CanonicalizeResult { path: convert::uri(&canonical).unwrap_or_else(convert::root) }.into())
 }
@@ -66,7 +66,7 @@ pub(crate) async fn read_directory(
     params: ReadDirectoryParams,
 ) -> HandlerResult<ReadDirectoryResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     // The length of a listing is not known before, so it reserves the memory of a long one.
     let memory = context.connection.reserve_response_memory(LISTING_BYTES).await;
     let result = match (&params.cursor, params.max_entries) {
@@ -90,7 +90,7 @@ pub(crate) async fn walk(context: RequestContext, params: WalkParams) -> Handler
     // Codex's server checks the numbers before the path.
     options.check().map_err(|reason| reply::file_error(FileError::new(FileVerb::Walk, "", reason)))?;
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let memory = context.connection.reserve_response_memory(WALK_BYTES).await;
     let result = match &params.cursor {
         None => convert::walk(files.walk(&path, options).await.map_err(reply::file_error)?),
@@ -104,7 +104,7 @@ pub(crate) async fn walk(context: RequestContext, params: WalkParams) -> Handler
 }
 
 pub(crate) async fn glob(context: RequestContext, params: GlobParams) -> HandlerResult<GlobResult> {
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let query = convert::glob_query(params).map_err(reply::foreign_path)?;
     let memory = context.connection.reserve_response_memory(WALK_BYTES).await;
     let found = files.glob(query).await.map_err(reply::file_error)?;
@@ -113,7 +113,7 @@ pub(crate) async fn glob(context: RequestContext, params: GlobParams) -> Handler
 
 pub(crate) async fn remove(context: RequestContext, params: RemoveParams) -> HandlerResult<RemoveResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let options = RemoveOptions {
         recursive: params.recursive.unwrap_or(true),
         force: params.force.unwrap_or(true),
@@ -125,7 +125,7 @@ pub(crate) async fn remove(context: RequestContext, params: RemoveParams) -> Han
 
 pub(crate) async fn copy(context: RequestContext, params: CopyParams) -> HandlerResult<CopyResult> {
     let (source, destination) = (native_path(&params.source_path)?, native_path(&params.destination_path)?);
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let (reporter, progress_reports) = mpsc::channel(COPY_PROGRESS_REPORTS);
     let progress = params.progress_id.is_some().then(|| -> CopyProgress {
         Arc::new(move |copied: &Copied| {
@@ -157,7 +157,7 @@ async fn send_progress(
 
 pub(crate) async fn rename(context: RequestContext, params: RenameParams) -> HandlerResult<RenameResult> {
     let (from, to) = (native_path(&params.source_path)?, native_path(&params.destination_path)?);
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let options = RenameOptions { no_replace: params.no_replace, links: convert::links(params.follow_symlinks) };
     files.rename(&from, &to, options).await.map_err(reply::file_error)?;
     Ok(RenameResult {}.into())
@@ -168,7 +168,7 @@ pub(crate) async fn set_permissions(
     params: SetPermissionsParams,
 ) -> HandlerResult<SetPermissionsResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let links = convert::links(params.follow_symlinks);
     files.set_permissions(&path, params.mode, links).await.map_err(reply::file_error)?;
     Ok(SetPermissionsResult {}.into())
@@ -176,7 +176,7 @@ pub(crate) async fn set_permissions(
 
 pub(crate) async fn set_times(context: RequestContext, params: SetTimesParams) -> HandlerResult<SetTimesResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let times = convert::times(params.accessed_ns, params.modified_ns);
     files.set_times(&path, times, convert::links(params.follow_symlinks)).await.map_err(reply::file_error)?;
     Ok(SetTimesResult {}.into())
@@ -187,7 +187,7 @@ pub(crate) async fn get_attributes(
     params: GetAttributesParams,
 ) -> HandlerResult<GetAttributesResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let found = files.attributes(&path, convert::links(params.follow_symlinks)).await.map_err(reply::file_error)?;
     let attribute = |(name, value): (OsString, Bytes)| Attribute { name: OsText(name), data_base64: value.into() };
     Ok(GetAttributesResult { attributes: found.into_iter().map(attribute).collect() }.into())
@@ -198,7 +198,7 @@ pub(crate) async fn set_attributes(
     params: SetAttributesParams,
 ) -> HandlerResult<SetAttributesResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let change = |change: AttributeChange| (change.name.0, change.data_base64.map(|value| value.0));
     let changes = params.attributes.into_iter().map(change).collect();
     let links = convert::links(params.follow_symlinks);
@@ -208,7 +208,7 @@ pub(crate) async fn set_attributes(
 
 pub(crate) async fn read_link(context: RequestContext, params: ReadLinkParams) -> HandlerResult<ReadLinkResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let links = convert::links(params.follow_symlinks);
     let target = files.read_link(&path, links).await.map_err(reply::file_error)?;
     Ok(ReadLinkResult { target: OsText(target.into_os_string()) }.into())
@@ -219,7 +219,7 @@ pub(crate) async fn create_symlink(
     params: CreateSymlinkParams,
 ) -> HandlerResult<CreateSymlinkResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let (target, links) = (std::path::PathBuf::from(params.target.0), convert::links(params.follow_symlinks));
     files.create_symlink(&target, &path, links).await.map_err(reply::file_error)?;
     Ok(CreateSymlinkResult {}.into())

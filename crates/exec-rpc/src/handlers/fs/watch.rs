@@ -19,7 +19,7 @@ use crate::reply;
 
 pub(crate) async fn watch(context: RequestContext, params: WatchParams) -> HandlerResult<WatchResult> {
     let path = native_path(&params.path)?;
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let watch_id = params.watch_id;
     if watch_id.len() > WATCH_OR_SEARCH_ID_BYTES {
         return Err(reply::bad_params(format!("watchId must not exceed {WATCH_OR_SEARCH_ID_BYTES} bytes")));
@@ -74,7 +74,7 @@ pub(crate) async fn watch_missing(
     params: WatchMissingParams,
 ) -> HandlerResult<WatchMissingResult> {
     let not_watching = || WatchMissingResult { watching: false }.into();
-    let files = context.files_under(params.sandbox.as_ref())?;
+    let files = context.files_under(params.sandbox.as_ref()).await?;
     let Some(stop) = context.connection.resources.missing.replace(params.watch_id) else { return Ok(not_watching()) };
     let missing = params.missing.iter().map(native_path).collect::<Result<Vec<PathBuf>, _>>();
     let present = params.present.as_ref().map(native_path).transpose();

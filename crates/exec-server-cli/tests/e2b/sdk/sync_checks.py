@@ -175,7 +175,53 @@ def check_another_user_runs_commands_if_the_server_is_root(sandbox, home):
         assert result.stdout == "nobody\n", result
     else:
         raises(InvalidArgumentException, lambda: sandbox.commands.run("id", user="nobody", cwd="/"), "nobody")
-    raises(SandboxException, lambda: sandbox.files.read("/etc/hostname", user="nobody"), "not supported")
+
+
+def check_files_of_another_user_are_its_own_if_the_server_is_root(sandbox, home):
+    if sandbox.commands.run("id -u").stdout.strip() != "0":
+        raises(InvalidArgumentException, lambda: sandbox.files.read("/etc/hostname", user="nobody"), "only root")
+        return
+    open_to_all = sandbox.commands.run("d=$(mktemp -d) && chmod 777 $d && echo $d").stdout.strip()
+    try:
+        for name, write in [("a", "1"), ("deep/b", b"2")]:
+            sandbox.files.write(f"{open_to_all}/{name}", write, user="nobody")
+        sandbox.files.make_dir(f"{open_to_all}/made", user="nobody")
+        sandbox.files.rename(f"{open_to_all}/a", f"{open_to_all}/moved/a", user="nobody")
+        owners = sandbox.commands.run(f"find {open_to_all} -mindepth 1 -printf '%U:%G %P\\n' | sort").stdout
+        nobody = sandbox.commands.run("echo $(id -u nobody):$(id -g nobody)").stdout.strip()
+        names = ["deep", "deep/b", "made", "moved", "moved/a"]
+        assert owners == "".join(f"{nobody} {name}\n" for name in names), owners
+        entry = sandbox.files.get_info(f"{open_to_all}/moved/a", user="nobody")
+        assert entry.owner == "nobody", entry
+        assert sandbox.files.read(f"{open_to_all}/moved/a", user="nobody") == "1"
+
+        # What the account may not read is refused, and not read for it.
+        sandbox.files.write(f"{open_to_all}/secret", "s")
+        sandbox.commands.run(f"chmod 600 {open_to_all}/secret && mkdir -m 700 {open_to_all}/closed")
+        for refused in [
+            lambda: sandbox.files.read(f"{open_to_all}/secret", user="nobody"),
+            lambda: sandbox.files.write(f"{open_to_all}/secret", "x", user="nobody"),
+            lambda: sandbox.files.list(f"{open_to_all}/closed", user="nobody"),
+            lambda: sandbox.files.get_info(f"{open_to_all}/closed/x", user="nobody"),
+            lambda: sandbox.files.watch_dir(f"{open_to_all}/closed", user="nobody"),
+            lambda: sandbox.files.write("/etc/e2b-as-nobody", "x", user="nobody"),
+        ]:
+            raises(SandboxException, refused, "Permission denied")
+        assert sandbox.files.read(f"{open_to_all}/secret") == "s"
+
+        # The home of another user is its own, and not the sandbox's.
+        home_of_nobody = sandbox.commands.run("echo ~nobody").stdout.strip()
+        missing = f"{home_of_nobody}/no-such-file"
+        raises(NotFoundException, lambda: sandbox.files.read("no-such-file", user="nobody"), missing)
+
+        watch = sandbox.files.watch_dir(open_to_all, user="nobody")
+        sandbox.files.write(f"{open_to_all}/seen", "x", user="nobody")
+        assert any(event.name == "seen" for event in watch.get_new_events())
+        watch.stop()
+        sandbox.files.remove(f"{open_to_all}/moved", user="nobody")
+        assert not sandbox.files.exists(f"{open_to_all}/moved", user="nobody")
+    finally:
+        sandbox.commands.run(f"rm -r {open_to_all}")
 
 
 # terminals
