@@ -9,11 +9,6 @@ pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// that is streamed to a process is typed by people, and has no such bound.
 pub(crate) const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is read and thrown away of a body that is not wanted, and how long that may take. A client that sends more may find its
-/// connection closed instead of the response.
-pub(crate) const DISCARDED_BYTES: usize = 64 << 20;
-pub(crate) const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Connections of one listener at a time; one more waits until another has ended. Each costs a descriptor, and every command that
 /// is followed has one.
 pub(crate) const CONNECTIONS: usize = 1024;

@@ -1,61 +1,15 @@
 //! Bodies of requests, bounded in size, in time and in what all of them together may hold.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Frame, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Code, ServiceError};
-use crate::limits::{BODY_IDLE_TIMEOUT, DISCARD_TIMEOUT, DISCARDED_BYTES, MESSAGE_BYTES, MESSAGES_BYTES};
+use crate::limits::{BODY_IDLE_TIMEOUT, MESSAGE_BYTES, MESSAGES_BYTES};
 
-/// The body of a request. If it is dropped before its end, the rest is left to [`UnreadBody`].
-pub(crate) struct RequestBody {
-    incoming: Option<Incoming>,
-    unread: UnreadBody,
-}
-
-/// What was not read of a body, to be read and thrown away before the response: a client that still sends would find its
-/// connection closed, and might never see why.
-#[derive(Clone, Default)]
-pub(crate) struct UnreadBody(Arc<Mutex<Option<Incoming>>>);
-
-impl RequestBody {
-    pub(crate) fn new(incoming: Incoming, unread: UnreadBody) -> Self {
-        Self { incoming: Some(incoming), unread }
-    }
-
-    async fn frame(&mut self) -> Option<Result<Frame<Bytes>, hyper::Error>> {
-        self.incoming.as_mut()?.frame().await
-    }
-}
-
-impl Drop for RequestBody {
-    fn drop(&mut self) {
-        if let Some(rest) = self.incoming.take().filter(|body| !body.is_end_stream()) {
-            *self.unread.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(rest);
-        }
-    }
-}
-
-impl UnreadBody {
-    pub(crate) async fn discard(self) {
-        let rest = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut rest) = rest else { return };
-        let mut bytes = 0;
-        let read = async {
-            while let Some(Ok(frame)) = rest.frame().await {
-                bytes += frame.data_ref().map_or(0, Bytes::len);
-                if bytes > DISCARDED_BYTES {
-                    return;
-                }
-            }
-        };
-        // Whoever sends for ever is answered all the same.
-        let _ = tokio::time::timeout(DISCARD_TIMEOUT, read).await;
-    }
-}
+pub(crate) use exec_http_body::RequestBody;
 
 /// What requests that are held whole may take together, in bytes.
 #[derive(Clone)]

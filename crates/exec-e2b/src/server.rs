@@ -9,9 +9,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use exec_http_body::{RequestBody, UnreadBody};
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
-use hyper::header::{CONTENT_TYPE, EXPECT, HOST, ORIGIN};
+use hyper::header::{CONTENT_TYPE, HOST, ORIGIN};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -21,7 +22,6 @@ use tokio::task::JoinSet;
 
 use crate::error::{Code, ServiceError};
 use crate::limits::{ACCEPT_PAUSE, CONNECTIONS, HEADER_TIMEOUT};
-use crate::request_body::{RequestBody, UnreadBody};
 use crate::response::{self, HttpResponse};
 use crate::sandboxes::E2bServer;
 use crate::{api, envd};
@@ -131,7 +131,7 @@ async fn answer(
     options: &ListenOptions,
 ) -> HttpResponse {
     let unread = UnreadBody::default();
-    let may_discard = !sends_while_it_listens(request.headers());
+    let headers = request.headers().clone();
     let request = request.map(|incoming| RequestBody::new(incoming, unread.clone()));
     let response = match check_caller(request.headers(), options) {
         Err(error) => {
@@ -143,16 +143,16 @@ async fn answer(
             Service::Api => api::answer(request, &server, options).await,
         },
     };
-    if may_discard {
-        unread.discard().await;
+    if !is_message_stream(&headers) {
+        unread.discard(&headers).await;
     }
     response
 }
 
-/// Whether a client reads the response before its body has ended: of a stream of messages, or because it asks first.
-fn sends_while_it_listens(headers: &HeaderMap) -> bool {
+/// Whether a client reads the response before its body has ended.
+fn is_message_stream(headers: &HeaderMap) -> bool {
     let is_stream = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/connect+");
-    headers.contains_key(EXPECT) || headers.get(CONTENT_TYPE).is_some_and(is_stream)
+    headers.get(CONTENT_TYPE).is_some_and(is_stream)
 }
 
 /// Refuses pages of browsers.

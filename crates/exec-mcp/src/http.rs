@@ -2,13 +2,14 @@
 //!
 //! A browser on this machine reaches loopback listeners, too. So requests must name us by a host we know and may carry no
 //! `Origin` but our own; and a token is asked for if there is one. Slow headers and many connections are
-//! bounded here, bodies by rmcp.
+//! bounded here, bodies by rmcp. What is refused is read to its end, so that its sender sees the answer.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use exec_http_body::{RequestBody, UnreadBody};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -118,6 +119,15 @@ async fn serve_connection(stream: TcpStream, service: Arc<McpService>, token: Op
 }
 
 async fn answer(request: Request<Incoming>, service: &McpService, token: Option<&str>) -> HttpResponse {
+    let unread = UnreadBody::default();
+    let headers = request.headers().clone();
+    let request = request.map(|incoming| RequestBody::new(incoming, unread.clone()));
+    let response = answer_checked(request, service, token).await;
+    unread.discard(&headers).await;
+    response
+}
+
+async fn answer_checked(request: Request<RequestBody>, service: &McpService, token: Option<&str>) -> HttpResponse {
     if !matches!(request.uri().path(), "/mcp" | "/mcp/") {
         return plain(StatusCode::NOT_FOUND, "MCP is at /mcp\n");
     }
@@ -132,7 +142,7 @@ async fn answer(request: Request<Incoming>, service: &McpService, token: Option<
 }
 
 /// Compared in a time that tells nothing about where they differ.
-fn carries(request: &Request<Incoming>, token: &str) -> bool {
+fn carries<B>(request: &Request<B>, token: &str) -> bool {
     use subtle::ConstantTimeEq;
     let header = request.headers().get(AUTHORIZATION).map(|header| header.as_bytes());
     header.and_then(|header| header.strip_prefix(b"Bearer ")).is_some_and(|sent| sent.ct_eq(token.as_bytes()).into())

@@ -81,6 +81,40 @@ fn http_answers_those_who_know_the_token_and_no_browser() {
     });
 }
 
+/// A connection that closes while its client still sends hides the answer behind a broken pipe.
+#[test]
+fn whoever_sends_much_that_is_refused_is_told_why() {
+    const BYTES: usize = 24 << 20;
+    run(async {
+        let account = Account::new();
+        std::fs::write(account.path().join("token"), "secret\n").expect("the folder is ours");
+        let (mut server, address) = listen(&account, &["--http-token-file", "token"]).await;
+        let token = "Authorization: Bearer secret\r\n";
+        for (path, host, headers, expected) in [
+            ("/nothing", address.as_str(), token.to_owned(), "404"),
+            ("/mcp", &address, String::new(), "401"),
+            ("/mcp", &address, format!("{token}Origin: http://evil.example\r\n"), "403"),
+            ("/mcp", "evil.example", token.to_owned(), "403"),
+            // More than a request may have.
+            ("/mcp", &address, token.to_owned(), "413"),
+        ] {
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\nContent-Type: application/json\r\n\
+                 Accept: application/json, text/event-stream\r\nContent-Length: {BYTES}\r\n\r\n"
+            );
+            let mut stream = TcpStream::connect(&address).await.expect("it listens");
+            stream.write_all(head.as_bytes()).await.expect("it reads");
+            let sent = stream.write_all(&vec![b' '; BYTES]).await;
+            assert!(sent.is_ok(), "{path} {headers:?}: {sent:?}");
+            let mut response = Vec::new();
+            stream.read_to_end(&mut response).await.expect("it answers");
+            let response = String::from_utf8(response).expect("it is text");
+            assert_eq!(status(&response), expected, "{path} {headers:?}: {response}");
+        }
+        server.kill().await.expect("it is our child");
+    });
+}
+
 #[test]
 fn an_address_that_others_reach_needs_a_token() {
     run(async {
