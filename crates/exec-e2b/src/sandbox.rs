@@ -37,6 +37,10 @@ pub(crate) struct Sandbox {
     pub(crate) ended: CancellationToken,
 }
 
+/// The account of E2B's machines, and its home. Code that was written for them names both.
+const E2B_USER: &str = "user";
+const E2B_HOME: &str = "/home/user";
+
 /// Whose rights a call has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallUser {
@@ -49,12 +53,19 @@ pub(crate) enum CallUser {
 pub(crate) struct UserFiles {
     files: Arc<dyn Files>,
     home: PathBuf,
+    is_own_user: bool,
 }
 
 impl UserFiles {
-    /// An absolute path without dots. Relative ones, and `~`, begin at the home.
-    pub(crate) fn resolve(&self, path: &str) -> Result<PathBuf, ServiceError> {
-        resolve(path, &self.home)
+    /// An absolute path without dots. Relative ones, and `~`, begin at the home; so do those below `/home/user`, if the machine has
+    /// no such directory of its own.
+    pub(crate) async fn resolve(&self, path: &str) -> Result<PathBuf, ServiceError> {
+        let path = resolve(path, &self.home)?;
+        let Some(at_home) = below_e2b_home(&path, &self.home).filter(|_| self.is_own_user) else { return Ok(path) };
+        match self.files.metadata(Path::new(E2B_HOME), LinkPolicy::Follow).await {
+            Err(error) if error.is_not_found() => Ok(at_home),
+            _ => Ok(path),
+        }
     }
 }
 
@@ -180,6 +191,7 @@ impl Sandbox {
             Some(name) if name == self.own_user.name => Ok(CallUser::Own),
             Some(name) => match self.accounts().await.by_name(name) {
                 Some(user) => Ok(CallUser::Other(user.clone())),
+                None if name == E2B_USER => Ok(CallUser::Own),
                 None => Err(ServiceError::invalid(format!(
                     "there is no user {name:?} on this machine: leave user out, or name one that it has"
                 ))),
@@ -197,7 +209,7 @@ impl Sandbox {
                 files.map_err(|reason| FileError::new(FileVerb::Open, &user.home, reason))?
             }
         };
-        Ok(UserFiles { files, home: self.home_of(&user) })
+        Ok(UserFiles { files, home: self.home_of(&user), is_own_user: user == CallUser::Own })
     }
 
     /// Where paths of that user begin.
@@ -208,9 +220,10 @@ impl Sandbox {
         }
     }
 
-    /// An absolute path without dots. Relative ones, and `~`, begin at the home.
-    pub(crate) fn resolve(&self, path: &str, user: &CallUser) -> Result<PathBuf, ServiceError> {
-        resolve(path, &self.home_of(user))
+    /// What a command of that user means by a path.
+    pub(crate) async fn resolve(&self, path: &str, user: &CallUser) -> Result<PathBuf, ServiceError> {
+        let (files, home) = (Arc::clone(&self.files), self.home_of(user));
+        UserFiles { files, home, is_own_user: *user == CallUser::Own }.resolve(path).await
     }
 
     /// The variables of a process: those of the account, of the sandbox, and of the call. Of the machine's own it gets `PATH`.
@@ -279,6 +292,13 @@ fn confine(policy: Option<SandboxPolicy>, record: &Record, private: &Path) -> Op
     Some(policy)
 }
 
+/// Where a path below E2B's home is in the sandbox's; `None` for any other path.
+fn below_e2b_home(path: &Path, home: &Path) -> Option<PathBuf> {
+    let below = path.strip_prefix(E2B_HOME).ok()?;
+    // Joining nothing would add a slash.
+    Some(if below.as_os_str().is_empty() { home.to_owned() } else { home.join(below) })
+}
+
 fn resolve(path: &str, home: &Path) -> Result<PathBuf, ServiceError> {
     if path.contains('\0') {
         return Err(ServiceError::invalid("the path has a NUL byte, which no file name can have"));
@@ -314,5 +334,15 @@ mod tests {
         assert_eq!(at("/etc//x/./../y/"), "/etc/y");
         assert_eq!(at("../../../.."), "/");
         assert!(resolve("a\0b", Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn only_what_is_at_or_below_the_home_of_e2b_is_at_home() {
+        let at = |path: &str| below_e2b_home(Path::new(path), Path::new("/h")).map(|path| path.display().to_string());
+        assert_eq!(at("/home/user"), Some("/h".to_owned()));
+        assert_eq!(at("/home/user/a/b"), Some("/h/a/b".to_owned()));
+        for other in ["/home", "/home/user2", "/home/users/a", "/x/home/user", "/"] {
+            assert_eq!(at(other), None, "{other}");
+        }
     }
 }

@@ -90,7 +90,7 @@ fn parse_query(query: &str) -> HashMap<String, String> {
 
 async fn read(call: &Call, path: Option<&str>) -> Result<HttpResponse, ServiceError> {
     let files = call.files().await?;
-    let path = files.resolve(path.ok_or_else(|| ServiceError::invalid("the query has no path"))?)?;
+    let path = files.resolve(path.ok_or_else(|| ServiceError::invalid("the query has no path"))?).await?;
     let metadata = files.metadata(&path, LinkPolicy::Follow).await?;
     if metadata.kind == FileKind::Directory {
         return Err(ServiceError::invalid(format!("path '{}' is a directory", path.display())));
@@ -285,7 +285,7 @@ struct FileWriter {
 impl FileWriter {
     async fn open(call: &Call, path: &str) -> Result<Self, ServiceError> {
         let files = call.files().await?;
-        let path = files.resolve(path)?;
+        let path = files.resolve(path).await?;
         let metadata = metadata_of(&call.headers)?;
         match files.metadata(&path, LinkPolicy::Follow).await {
             Ok(metadata) if metadata.kind == FileKind::Directory => {

@@ -41,14 +41,14 @@ impl Call {
 
 pub(super) async fn stat(call: &Call, request: PathRequest) -> Result<Value, ServiceError> {
     let files = call.files().await?;
-    let path = files.resolve(&request.path)?;
+    let path = files.resolve(&request.path).await?;
     Ok(json!({ "entry": entry(&call.sandbox, &files, &path).await? }))
 }
 
 /// A directory that exists is told, because the SDKs answer `false` for it.
 pub(super) async fn make_dir(call: &Call, request: PathRequest) -> Result<Value, ServiceError> {
     let files = call.files().await?;
-    let path = files.resolve(&request.path)?;
+    let path = files.resolve(&request.path).await?;
     match files.metadata(&path, LinkPolicy::Follow).await {
         Ok(metadata) if metadata.kind == FileKind::Directory => {
             let message = format!("directory already exists: {}", path.display());
@@ -64,7 +64,7 @@ pub(super) async fn make_dir(call: &Call, request: PathRequest) -> Result<Value,
 
 pub(super) async fn rename(call: &Call, request: MoveRequest) -> Result<Value, ServiceError> {
     let files = call.files().await?;
-    let (source, destination) = (files.resolve(&request.source)?, files.resolve(&request.destination)?);
+    let (source, destination) = (files.resolve(&request.source).await?, files.resolve(&request.destination).await?);
     // What is missing is the source, and the destination's directory is made.
     files.metadata(&source, LinkPolicy::Follow).await?;
     make_parents(&files, &destination).await?;
@@ -82,7 +82,7 @@ pub(super) async fn make_parents(files: &UserFiles, path: &Path) -> Result<(), S
 /// A path that does not exist is no error.
 pub(super) async fn remove(call: &Call, request: PathRequest) -> Result<Value, ServiceError> {
     let files = call.files().await?;
-    let path = files.resolve(&request.path)?;
+    let path = files.resolve(&request.path).await?;
     if path == Path::new("/") {
         return Err(ServiceError::invalid("the root of the machine's files is not removed"));
     }
@@ -93,7 +93,7 @@ pub(super) async fn remove(call: &Call, request: PathRequest) -> Result<Value, S
 /// The directory's entries and, with a depth of more than one, those of directories below; links are not followed.
 pub(super) async fn list_dir(call: &Call, request: ListDirRequest) -> Result<Value, ServiceError> {
     let files = call.files().await?;
-    let root = files.resolve(&request.path)?;
+    let root = files.resolve(&request.path).await?;
     let metadata = files.metadata(&root, LinkPolicy::Follow).await?;
     if metadata.kind != FileKind::Directory {
         return Err(ServiceError::invalid(format!("path is not a directory: {}", root.display())));

@@ -179,7 +179,7 @@ async fn command_of(call: &Call, request: StartRequest, deadline: Option<Duratio
         return Err(ServiceError::invalid(format!("the tag is longer than {TAG_BYTES} bytes")));
     }
     let user = sandbox.user(call.user.as_deref()).await?;
-    let cwd = sandbox.resolve(config.cwd.as_deref().unwrap_or_default(), &user)?;
+    let cwd = sandbox.resolve(config.cwd.as_deref().unwrap_or_default(), &user).await?;
     let label = label_of(request.tag, &config.envs, config.cwd.is_some());
     let argv = std::iter::once(config.cmd).chain(config.args);
     let mut command = Command::new(argv, cwd);

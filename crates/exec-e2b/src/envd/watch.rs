@@ -59,7 +59,7 @@ struct WatchedDirectory {
 impl Watch {
     async fn open(call: &Call, request: WatchRequest) -> Result<Self, ServiceError> {
         let files = call.files().await?;
-        let root = files.resolve(&request.path)?;
+        let root = files.resolve(&request.path).await?;
         let metadata = files.metadata(&root, LinkPolicy::Follow).await?;
         if metadata.kind != FileKind::Directory {
             return Err(ServiceError::invalid(format!("path is not a directory: {}", root.display())));

@@ -177,6 +177,19 @@ def check_another_user_runs_commands_if_the_server_is_root(sandbox, home):
         raises(InvalidArgumentException, lambda: sandbox.commands.run("id", user="nobody", cwd="/"), "nobody")
 
 
+def check_the_home_and_the_user_of_e2bs_machines_are_the_sandboxs(sandbox, home):
+    if sandbox.commands.run("if test -e /home/user || id user >/dev/null 2>&1; then echo there; fi").stdout:
+        return  # This machine has its own.
+    here = sandbox.commands.run("pwd").stdout.strip()
+    written = sandbox.files.write(f"/home/user/{home}/x", "1", user="user")
+    assert written.path == f"{here}/{home}/x", written
+    assert sandbox.files.read(f"{home}/x") == "1"
+    assert sandbox.commands.run("pwd", cwd=f"/home/user/{home}", user="user").stdout == f"{here}/{home}\n"
+    assert [entry.path for entry in sandbox.files.list(f"/home/user/{home}")] == [written.path]
+    assert not sandbox.files.exists("/home/user2")
+    assert sandbox.files.get_info("/home/user/../..").path == "/"
+
+
 def check_files_of_another_user_are_its_own_if_the_server_is_root(sandbox, home):
     if sandbox.commands.run("id -u").stdout.strip() != "0":
         raises(InvalidArgumentException, lambda: sandbox.files.read("/etc/hostname", user="nobody"), "only root")

@@ -2,7 +2,7 @@
 from e2b import Sandbox, FilesystemEventType
 
 sandbox = Sandbox.create()
-dirname = '~'
+dirname = '/home/user'
 
 # Watch directory for changes
 handle = sandbox.files.watch_dir(dirname)

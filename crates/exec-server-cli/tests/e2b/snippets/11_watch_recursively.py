@@ -2,7 +2,7 @@
 from e2b import Sandbox, FilesystemEventType
 
 sandbox = Sandbox.create()
-dirname = '~'
+dirname = '/home/user'
 sandbox.files.make_dir(f"{dirname}/my-folder")
 
 # Watch directory for changes

@@ -2,7 +2,7 @@
 import { Sandbox, FilesystemEventType } from 'e2b'
 
 const sandbox = await Sandbox.create()
-const dirname = '~'
+const dirname = '/home/user'
 
 // Start watching directory for changes
 const written = new Promise((resolve) => {
