@@ -20,7 +20,7 @@ shapes! {
         pub id: String,
         pub path: PathUri,
         /// The sandbox of the search; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 

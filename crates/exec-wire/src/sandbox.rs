@@ -4,6 +4,7 @@
 //! context) and snake_case (the profile) is Codex's, and so are the type names, which appear in error texts.
 
 mod domain;
+mod file_call;
 
 use std::num::NonZeroUsize;
 
@@ -14,6 +15,7 @@ use crate::path_uri::PathUri;
 use crate::process::RunAs;
 use crate::shape::{Nullable, shapes};
 pub use domain::BadSandbox;
+pub(crate) use file_call::of_file_call;
 
 shapes! {
     /// A permission profile, and what its dynamic parts refer to.
@@ -39,7 +41,9 @@ shapes! {
         pub windows_sandbox_proxy_settings_mode: Option<WindowsProxySettingsMode>,
         #[serde(default)]
         pub use_legacy_landlock: bool,
-        /// Ours: whose rights a file call has; those of the server's own user if absent. A start has a member of its own for it.
+        /// Ours: whose rights a file call has; those of the server's own user if absent. It is read by [`of_file_call`]: a member more
+        /// would be told by the errors of whoever sends an array, and the original tells ten.
+        #[serde(skip_deserializing)]
         pub run_as: Option<RunAs>,
     }
 

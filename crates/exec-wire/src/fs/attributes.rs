@@ -16,7 +16,7 @@ shapes! {
         /// Whether links may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 
@@ -30,7 +30,7 @@ shapes! {
         /// Whether links may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 
@@ -40,7 +40,7 @@ shapes! {
         /// Whether links may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 
@@ -64,7 +64,7 @@ shapes! {
         /// Whether links may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 
@@ -82,7 +82,7 @@ shapes! {
         /// Whether links before the last component may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 
@@ -99,7 +99,7 @@ shapes! {
         /// Whether links before the last component may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 }

@@ -15,7 +15,7 @@ shapes! {
         /// Whether links may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 
@@ -33,7 +33,7 @@ shapes! {
         /// Whether links may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
         /// Ours: add to the end instead.
         #[serde(default, skip_serializing_if = "is_false")]
@@ -55,7 +55,7 @@ shapes! {
         /// Whether links may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 
@@ -83,7 +83,7 @@ shapes! {
         #[serde(default)]
         pub mode: OpenMode,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
         /// Ours: whether links may be followed; true if absent.
         pub follow_symlinks: Option<bool>,

@@ -57,7 +57,7 @@ shapes! {
         /// interrupted can continue.
         pub after: Option<SearchPlace>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 
@@ -153,7 +153,7 @@ shapes! {
         /// Stop after this many paths.
         pub max_paths: Option<usize>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 

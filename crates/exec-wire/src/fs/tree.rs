@@ -21,7 +21,7 @@ shapes! {
         /// Whether links may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
         /// Ours: permission bits of the last directory.
         pub mode: Option<u32>,
@@ -33,7 +33,7 @@ shapes! {
         /// Whether links may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 
@@ -87,7 +87,7 @@ shapes! {
     pub struct CanonicalizeParams {
         pub path: PathUri,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 
@@ -99,7 +99,7 @@ shapes! {
     pub struct ReadDirectoryParams {
         pub path: PathUri,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
         /// Ours: asks for a page of at most so many entries, sorted bytewise by name.
         pub max_entries: Option<usize>,
@@ -136,7 +136,7 @@ shapes! {
         pub path: PathUri,
         pub options: WalkOptions,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
         /// Ours: asks for a page of the walk, which is then depth first: the first if this is empty, else the one behind the
         /// page that has this as its `nextCursor`.
@@ -206,7 +206,7 @@ shapes! {
         /// Whether links before the last component may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 
@@ -219,7 +219,7 @@ shapes! {
         /// Whether the source may be a directory.
         pub recursive: bool,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
         /// Ours: whether the answer counts what was copied.
         #[serde(default, skip_serializing_if = "is_false")]
@@ -264,7 +264,7 @@ shapes! {
         /// Whether links before the last component may be followed; true if absent.
         pub follow_symlinks: Option<bool>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 }
@@ -278,7 +278,7 @@ shapes! {
         #[serde(default, skip_serializing_if = "is_false")]
         pub make_directories: bool,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 }

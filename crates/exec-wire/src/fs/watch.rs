@@ -20,7 +20,11 @@ shapes! {
         /// What is there, and may change.
         pub present: Nullable<PathUri>,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "crate::sandbox::of_file_call"
+        )]
         pub sandbox: Nullable<SandboxContext>,
     }
 
@@ -47,7 +51,7 @@ shapes! {
         #[serde(default, skip_serializing_if = "is_false")]
         pub ignore_files: bool,
         /// The sandbox of this call; no sandbox if absent.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "crate::sandbox::of_file_call")]
         pub sandbox: Nullable<SandboxContext>,
     }
 

@@ -50,9 +50,6 @@ pub(super) fn check(params: &StartParams) -> Result<(), RpcError> {
     if params.enforce_managed_network && params.sandbox.is_some() && params.network_proxy.is_none() {
         return Err(reply::sandbox_not_enforceable());
     }
-    if params.sandbox.as_ref().is_some_and(|context| context.run_as.is_some()) {
-        return Err(reply::bad_params("sandbox.runAs is for file calls: name the user of a process in its own runAs"));
-    }
     match &params.sandbox {
         Some(context) if context.windows_sandbox_level == WindowsSandboxLevel::Mxc => {
             Err(reply::bad_params("native MXC is unavailable on this executor"))
