@@ -31,9 +31,9 @@ impl OutgoingRequest {
     /// Turns it into the request that the response redirects to. Returns false if the response is not a redirection
     /// that can be followed.
     pub(super) fn redirect(&mut self, status: StatusCode, response: &HeaderMap) -> Result<bool, HttpError> {
-        let keeps_method = match status.as_u16() {
+        let keeps_body = match status.as_u16() {
             301 | 302 => self.method != Method::POST,
-            303 => matches!(self.method, Method::GET | Method::HEAD),
+            303 => false,
             307 | 308 => true,
             _ => return Ok(false),
         };
@@ -42,8 +42,10 @@ impl OutgoingRequest {
         if !matches!(next.scheme(), "http" | "https") {
             return Err(HttpError::RedirectedTo { scheme: next.scheme().to_owned() });
         }
-        if !keeps_method {
-            self.method = Method::GET;
+        if !keeps_body {
+            if self.method != Method::HEAD {
+                self.method = Method::GET;
+            }
             self.body = None;
             BODY_HEADERS.iter().for_each(|name| drop(self.headers.remove(name)));
         }
@@ -103,6 +105,17 @@ mod tests {
         let names: Vec<&str> = form.headers.keys().map(HeaderName::as_str).collect();
         assert_eq!(names, ["authorization", "referer"]);
         assert_eq!(form.headers[REFERER], "http://one.invalid/a?b");
+    }
+
+    #[test]
+    fn see_other_is_asked_without_a_body_by_every_method() {
+        for (method, next) in [("GET", "GET"), ("HEAD", "HEAD"), ("PUT", "GET")] {
+            let method = Method::from_bytes(method.as_bytes()).expect("a method");
+            let mut request = outgoing(method, &[(CONTENT_TYPE, "text/plain")]);
+            assert_eq!(sent_to(&mut request, 303, "/x"), Ok(true));
+            let described = request.headers.contains_key(CONTENT_TYPE);
+            assert_eq!((request.method.as_str(), &request.body, described), (next, &None, false));
+        }
     }
 
     #[test]

@@ -99,7 +99,10 @@ fn redirects() -> Vec<Case> {
                 header("transfer-encoding", "identity"), header("content-type", "z"), header("x-own", "1")]});
             cases.push(get(&format!("{status} for {method}"), &format!("redirect/{status}"), more));
         }
-        cases.push(get(&format!("{status} for HEAD"), &format!("redirect/{status}"), json!({"method": "HEAD"})));
+        for body in [json!("$ABSENT"), json!("Ym9keQ==")] {
+            let more = json!({"method": "HEAD", "bodyBase64": body, "headers": [header("content-type", "z")]});
+            cases.push(get(&format!("{status} for HEAD with {body}"), &format!("redirect/{status}"), more));
+        }
     }
     let secrets = json!({"headers": [
         {"name": "authorization", "value": "secret"}, {"name": "cookie2", "value": "c2"}, {"name": "cookie", "value": "c=1"}, {"name": "x-own", "value": "1"},
