@@ -378,7 +378,7 @@ fn make_directory(
                 Some(above) => open_directory(&dir_policy_path.policy(), &above.join(name), LastLink::Follow),
             };
             match opened {
-                Err(Errno::NOTDIR | Errno::NOENT) => Err(Errno::EXIST),
+                Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP) => Err(Errno::EXIST),
                 opened => opened.map(|(dir, policy_path)| MadeDirectory { dir, policy_path, original: None }),
             }
         }
@@ -445,15 +445,15 @@ fn is_at_or_below(policy: &CallPolicy, path: &Path, root: &Path) -> Result<bool,
     let resolved: PathBuf = loop {
         match real(existing) {
             Ok(resolved) => break resolved,
-            Err(Errno::NOENT) => {
+            // Whatever is wrong with it is found out where it is made; here only its place counts.
+            Err(errno) => {
                 missing.extend(existing.components().next_back());
                 existing = match existing.parent() {
                     Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
                     Some(parent) => parent,
-                    None => return Err(Errno::NOENT),
+                    None => return Err(errno),
                 };
             }
-            Err(errno) => return Err(errno),
         }
     };
     let names = missing.iter().rev().map(|name| name.as_os_str());

@@ -108,6 +108,8 @@ fn folders() -> Vec<Case> {
         with_files("a folder into itself by a linked source").link("out", "d/sub").copy_tree("d", "out/x").snapshot(),
         with_files("a folder with a slash behind it").copy_tree("d/", "new/").snapshot(),
         with_files("a link to a folder with a slash behind it").copy_tree("to-d/", "new").snapshot(),
+        with_files("a folder onto a link to itself").link("ring", "ring").copy_tree("d", "ring").snapshot(),
+        with_files("a folder below a file in itself").copy_tree("d", "d/x/y").snapshot(),
         with_files("a folder below a link that leads nowhere").copy_tree("d", "nowhere/x").snapshot(),
         with_files("a folder over a file in the way").file("e/sub2", "").directory("d/sub2").copy_tree("d", "e"),
         with_files("a file over a folder in the way").directory("e/x2").file("d/x2", "").copy_tree("d", "e"),
