@@ -67,14 +67,19 @@ pub(crate) fn bad_contents(error: Base64Error) -> RpcError {
 
 pub(crate) fn no_active_process(family: Family, name: &str) -> RpcError {
     refused(match family {
-        Family::Exec => format!("no active command/exec for process id {name:?}"),
+        Family::Exec => format!("no active command/exec for process id {}", as_json(name)),
         Family::Spawn => format!("no active process for process handle {name:?}"),
     })
 }
 
+/// Codex quotes ids of `command/exec` as JSON does, and handles of `process/spawn` as Rust does.
+fn as_json(name: &str) -> serde_json::Value {
+    serde_json::Value::from(name)
+}
+
 pub(crate) fn duplicate_process(family: Family, name: &str) -> RpcError {
     refused(match family {
-        Family::Exec => format!("duplicate active command/exec process id: {name:?}"),
+        Family::Exec => format!("duplicate active command/exec process id: {}", as_json(name)),
         Family::Spawn => format!("duplicate active process handle: {name:?}"),
     })
 }

@@ -48,7 +48,12 @@ pub(super) fn cases() -> Vec<Case> {
     ));
     cases.extend(calls(
         "command/exec/terminate",
-        [json!({}), json!({ "processId": "none" }), json!({ "processId": null })],
+        [
+            json!({}),
+            json!({ "processId": "none" }),
+            json!({ "processId": null }),
+            json!({ "processId": "\0\"\u{7f}ü" }),
+        ],
     ));
     let mut bad = Case::new("what is no base64").send("command/exec", start("cat", both.clone()));
     for text in ["!!", "eA", "eA=", "eA===", "e A==", "eA==\n", "=", "====", "e_-=", "eB==", "abcd*", "ab=c"] {
