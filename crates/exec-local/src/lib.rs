@@ -29,6 +29,7 @@
 mod accounts;
 pub mod descriptors;
 pub mod files;
+mod held_placeholders;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(not(feature = "http"))]

@@ -19,6 +19,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
 use crate::descriptors::DescriptorPermit;
+use crate::held_placeholders::HeldPlaceholders;
 use crate::keeper_client::KeeperClient;
 use crate::readers::Readers;
 
@@ -57,6 +58,7 @@ pub(crate) struct OutputMover {
     /// How many movers have found more output than one splice takes.
     pub(crate) flooding_movers: Arc<AtomicUsize>,
     pub(crate) over_cap: Arc<tokio::sync::Notify>,
+    pub(crate) placeholders: HeldPlaceholders,
 }
 
 enum Event {
@@ -82,6 +84,7 @@ impl OutputMover {
             let keeper_known_gone = leader.is_some() || self.pidfd.is_none();
             let event = self.next_event(&mut gone, keeper_known_gone, leader.as_ref()).await;
             let moved = matches!(event, Event::Ready(_));
+            let leader_ended = matches!(event, Event::Notification(MoverNotification::Exited(_)));
             match event {
                 Event::Ready(at) => {
                     let more = self.pump(at);
@@ -109,6 +112,10 @@ impl OutputMover {
             }
             if !moved {
                 self.count_flood(&mut flooding, false);
+            }
+            if leader_ended || self.spool.head().closed {
+                // Whoever is told of the end finds the workspace as it was.
+                self.placeholders.remove_after(self.number, &self.keeper).await;
             }
             self.publish();
             if flooding {

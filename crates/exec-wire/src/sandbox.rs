@@ -26,7 +26,7 @@ shapes! {
         /// Whether an approval changed the sandbox.
         #[serde(default, skip_serializing_if = "SandboxOverride::is_none")]
         pub sandbox_override: SandboxOverride,
-        /// Where the policy was made, if on another machine.
+        /// What the dynamic parts refer to, if not to the two members below.
         pub policy_context: Option<PolicyContext>,
         pub cwd: Option<PathUri>,
         /// What `project_roots` stands for.
@@ -34,7 +34,7 @@ shapes! {
         pub workspace_roots: Vec<PathUri>,
         /// The home that the policy means.
         pub user_home_dir: Option<PathUri>,
-        /// What `tmpdir` stands for.
+        /// Read and not used: `tmpdir` stands for the server's own temporary directory.
         pub temporary_directories: Option<Vec<PathUri>>,
         /// Required, although only Windows uses it.
         pub windows_sandbox_level: WindowsSandboxLevel,

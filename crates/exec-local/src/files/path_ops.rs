@@ -68,15 +68,17 @@ pub(super) fn metadata(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> R
     })
 }
 
-/// Of what may be listed but not looked into: its kind, and nothing else. A process in a sandbox sees a mask there.
+/// Of what may be listed but not looked into: its kind, and nothing else. A process in a sandbox sees a mask there, also
+/// through a link.
 fn metadata_of_a_name(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Option<Metadata> {
-    let resolved =
-        ResolvedPath::resolve(policy, path, links).ok().filter(|resolved| resolved.policy_path().is_only_a_name())?;
-    let kind = resolved.kind_of_name().filter(|kind| *kind != FileKind::Symlink)?;
+    let resolved = ResolvedPath::resolve(policy, path, links).ok()?;
+    let is_symlink = links == LinkPolicy::Follow && resolved.kind_of_name() == Some(FileKind::Symlink);
+    let end = if is_symlink { resolved.follow(links).ok()? } else { resolved };
+    let kind = end.kind_of_mask()?;
     let unknown = SystemTime::UNIX_EPOCH;
     Some(Metadata {
         kind,
-        is_symlink: false,
+        is_symlink,
         size_bytes: 0,
         created: None,
         modified: unknown,

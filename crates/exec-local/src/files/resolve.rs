@@ -121,6 +121,12 @@ impl ResolvedPath {
         statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| kind_of(&stat))
     }
 
+    /// What the name is, if its kind is all that may be known of it: see [`PolicyPath::is_only_a_name`].
+    pub(super) fn kind_of_mask(&self) -> Option<FileKind> {
+        let kind = self.policy_path().is_only_a_name().then(|| self.kind_of_name()).flatten();
+        kind.filter(|kind| *kind != FileKind::Symlink)
+    }
+
     /// Opens it without following a link.
     pub(super) fn open(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         self.require(wanted_by(flags))?;
@@ -172,6 +178,9 @@ pub(super) fn open_directory(policy: &CallPolicy, path: &Path, last: LastLink) -
         return Ok((openat(CWD, path, flags, Mode::empty())?, PolicyPath::default()));
     }
     let resolved = under_policy::resolve(policy, path, LinkPolicy::Follow, last)?;
+    if resolved.kind_of_mask().is_some_and(|kind| kind != FileKind::Directory) {
+        return Err(Errno::NOTDIR);
+    }
     resolved.policy_path().require_listing()?;
     let dir = openat(&resolved.dir, &resolved.name, flags | OFlags::NOFOLLOW, Mode::empty())?;
     resolved.dir_policy_path.require_outside_procfs(&dir)?;
@@ -188,7 +197,13 @@ pub(super) fn open_listing(dir: impl AsFd) -> Result<OwnedFd, Errno> {
 pub(super) fn target_kind(dir: impl AsFd, policy_path: &PolicyPath, name: &OsStr) -> Result<FileKind, Errno> {
     let stat = match policy_path.path() {
         None => statat(dir, name, AtFlags::empty())?,
-        Some(path) => fstat(open_handle(&policy_path.policy(), &path.join(name), LinkPolicy::Follow, Wanted::Read)?)?,
+        Some(path) => {
+            let end = ResolvedPath::resolve_to_end(&policy_path.policy(), &path.join(name), LinkPolicy::Follow)?;
+            if let Some(kind) = end.kind_of_mask() {
+                return Ok(kind);
+            }
+            fstat(end.handle(Wanted::Read)?)?
+        }
     };
     Ok(kind_of(&stat))
 }
@@ -208,7 +223,10 @@ pub(super) fn open_regular(
     links: LinkPolicy,
     flags: OFlags,
 ) -> Result<(OwnedFd, Stat), FileReason> {
-    let handle = open_handle(policy, path, links, wanted_by(flags)).map_err(os)?;
+    let handle = open_handle(policy, path, links, wanted_by(flags)).map_err(|errno| match errno {
+        Errno::NOENT if is_on_the_way(policy, path, links) => not_a_file(links),
+        errno => os(errno),
+    })?;
     let stat = fstat(&handle).map_err(os)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
@@ -231,6 +249,15 @@ pub(super) fn open_regular(
         other => other.map_err(os)?,
     };
     Ok((file, stat))
+}
+
+/// Whether this is a directory that is only on the way to something that may be read.
+fn is_on_the_way(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> bool {
+    let resolved = || ResolvedPath::resolve_to_end(policy, path, links).ok();
+    // What a ceiling has refused is said to be refused.
+    policy.is_restricted()
+        && !policy.has_refused()
+        && resolved().is_some_and(|end| end.kind_of_mask() == Some(FileKind::Directory))
 }
 
 /// Opens for real what was opened with `O_PATH`: the very same file, whatever its name leads to by now.

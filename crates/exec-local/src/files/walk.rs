@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::blocking::CancelFlag;
 use super::policy::{CallPolicy, PolicyPath, Wanted};
 use super::resolve::{
-    LastLink, ResolvedPath, entry_kind, kind_of, list, open_directory, open_handle, open_listing, os, target_kind,
+    LastLink, ResolvedPath, entry_kind, kind_of, list, open_directory, open_listing, os, target_kind,
 };
 
 pub(super) fn walk(
@@ -26,14 +26,19 @@ pub(super) fn walk(
     cancel: &CancelFlag,
 ) -> Result<WalkListing, FileReason> {
     options.check()?;
-    let own = ResolvedPath::resolve(policy, root, LinkPolicy::Follow).and_then(|root| root.stat());
-    let kind = match own.as_ref().map(kind_of) {
+    // A directory that may not be read is entered, which tells why not; what a mask hides is no directory.
+    let own = ResolvedPath::resolve(policy, root, LinkPolicy::Follow)
+        .and_then(|root| root.kind_of_mask().map_or_else(|| root.stat().map(|stat| kind_of(&stat)), Ok));
+    let kind = match own {
         Ok(FileKind::Symlink) | Err(_) => {
             // A link whose target does not exist fails in either case; another is entered only if links are followed. One that
             // a rule of the policy leads through may be followed, though it may not be looked at.
-            let target = open_handle(policy, root, LinkPolicy::Follow, Wanted::Read);
-            let target = target.and_then(|target| fstat(&target)).map_err(|errno| os(own.err().unwrap_or(errno)))?;
-            if options.follow_directory_symlinks { kind_of(&target) } else { FileKind::Symlink }
+            let target = ResolvedPath::resolve_to_end(policy, root, LinkPolicy::Follow).and_then(|target| {
+                let kind = || fstat(target.handle(Wanted::Read)?).map(|stat| kind_of(&stat));
+                target.kind_of_mask().map_or_else(kind, Ok)
+            });
+            let target = target.map_err(|errno| os(own.err().unwrap_or(errno)))?;
+            if options.follow_directory_symlinks { target } else { FileKind::Symlink }
         }
         Ok(other) => other,
     };

@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use super::{PROCESS_DESCRIPTORS, ProcessTable};
 use crate::descriptors::{DescriptorPermit, DescriptorUse};
 use crate::files::blocking::{BlockingPool, CancelFlag};
+use crate::held_placeholders::HeldPlaceholders;
 use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient};
 use crate::output_mover::{AsyncDescriptor, MoverNotification, NOTIFICATIONS, OutputMover, watch_source};
 use crate::process_log::ProcessLog;
@@ -47,7 +48,7 @@ pub(crate) struct Process {
     /// Where the sockets of its tree are, if it is sandboxed and has a cgroup of its own.
     sandbox_cgroup: Option<u64>,
     /// What its sandbox needs on the machine; gone when its whole tree is.
-    placeholders: Arc<Mutex<Option<PlaceholderGuard>>>,
+    placeholders: HeldPlaceholders,
     /// Drops those as soon as the tree is gone.
     placeholder_task: Option<JoinHandle<()>>,
     /// Serves its proxy until its whole tree is gone.
@@ -127,6 +128,7 @@ impl Process {
         if let Some(exit) = exit.filter(|_| spool.head().exit.is_none()) {
             let _ = notifications.try_send(MoverNotification::Exited(exit));
         }
+        let placeholders = HeldPlaceholders::new(placeholders);
         let readers = Arc::new(Readers::default());
         let log = ProcessLog::new(record.id.clone(), spool.log_files().clone(), head_receiver, readers.clone());
         let mover = OutputMover {
@@ -143,11 +145,10 @@ impl Process {
             durable: table.settings.durable,
             flooding_movers: table.flooding_movers.clone(),
             over_cap: table.over_cap.clone(),
+            placeholders: placeholders.clone(),
         };
         let tasks = Mutex::new(vec![tokio::spawn(mover.run()), tokio::spawn(stdin_task)]);
-        let has_placeholders = placeholders.is_some();
-        let placeholders = Arc::new(Mutex::new(placeholders));
-        let placeholder_task = has_placeholders.then(|| {
+        let placeholder_task = placeholders.are_held().then(|| {
             let (keeper, held) = (table.keeper.clone(), placeholders.clone());
             tokio::spawn(remove_placeholders(number, log.watch(), keeper, held))
         });
@@ -276,17 +277,17 @@ impl Process {
     }
 
     pub(crate) fn holds_placeholders(&self) -> bool {
-        self.placeholders.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.placeholders.are_held()
     }
 
     /// Its tree is gone.
     pub(crate) fn drop_placeholders(&self) {
-        drop(self.placeholders.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.placeholders.remove();
     }
 
     /// The process lives on without us, and its placeholders with it.
     pub(crate) fn leave_placeholders(&self) {
-        std::mem::forget(self.placeholders.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.placeholders.leave();
     }
 
     pub(crate) fn has_proxy(&self) -> bool {
@@ -335,10 +336,10 @@ async fn remove_placeholders(
     number: ProcessNumber,
     mut head: watch::Receiver<Head>,
     keeper: Arc<KeeperClient>,
-    held: Arc<Mutex<Option<PlaceholderGuard>>>,
+    held: HeldPlaceholders,
 ) {
     if tree_is_gone(number, &mut head, &keeper).await {
-        drop(held.lock().unwrap_or_else(PoisonError::into_inner).take());
+        held.remove();
     }
 }
 

@@ -20,7 +20,6 @@ use exec_wire::process::{
     UnreachableEnvironment, ViewParams, ViewResult, WaitOutcome, WaitParams, WaitResult, WriteParams, WriteResult,
     WriteStatus,
 };
-use exec_wire::sandbox::SandboxContext;
 use futures_util::future::join_all;
 
 use crate::audit::StartAudit;
@@ -77,7 +76,8 @@ impl RequestContext {
 }
 
 fn sandbox_of_start(params: &StartParams) -> Result<Option<SandboxPolicy>, RpcError> {
-    let asked = params.sandbox.as_ref().map(SandboxContext::policy).transpose().map_err(reply::bad_sandbox)?.flatten();
+    let asked = params.sandbox.as_ref().map(|context| context.policy_of_process(&params.cwd));
+    let asked = asked.transpose().map_err(reply::bad_sandbox)?.flatten();
     if params.enforce_managed_network && params.sandbox.is_some() {
         // Whatever else the context asks for, or if it asks for nothing: the proxy is all there is.
         let files = asked.map_or(FilePolicy::Unrestricted, |policy| policy.files);

@@ -6,8 +6,7 @@
 //! [`normalize`] (what may differ without anybody minding), [`declared_differences`] (what differs on purpose); then
 //! the cases by section of WIRE. A test is a section: it collects every difference and shows them together.
 //!
-//! Deliberately absent: expiry of sessions, because it takes Codex half a minute; sandboxes that have to be enforced, because
-//! Codex's helper does not start from a home below the temporary directory (see `remote_files/sandboxed.rs`).
+//! Deliberately absent: expiry of sessions, because it takes Codex half a minute.
 
 mod case;
 mod case_directory;
@@ -24,6 +23,7 @@ mod command_line;
 mod copies;
 mod directories;
 mod discovery;
+mod enforced_sandboxes;
 mod env_policy;
 mod envelope;
 mod environment_info;
@@ -46,6 +46,7 @@ mod walks;
 mod watches;
 mod writes;
 
+use std::path::Path;
 use std::time::Duration;
 
 use exec_testkit::{binaries, codex};
@@ -105,6 +106,12 @@ sections! {
     skills_and_plugins_are_found_alike: discovery::cases();
 }
 
+/// Codex's sandbox does not start from a home below the temporary directory.
+#[tokio::test]
+async fn sandboxes_are_enforced_alike() {
+    compare_at_home(Path::new("/var/tmp"), enforced_sandboxes::cases()).await;
+}
+
 #[tokio::test]
 async fn http_requests_before_the_upgrade_are_answered_alike() {
     http_upgrade::compare().await;
@@ -125,8 +132,13 @@ struct Programs {
 impl Programs {
     /// `None` without npm; then the reason has been printed.
     fn find() -> Option<Self> {
+        Self::find_at_home(&std::env::temp_dir())
+    }
+
+    /// The same with the home in this folder.
+    fn find_at_home(folder: &Path) -> Option<Self> {
         let codex = codex::codex_binary()?;
-        let home = tempfile::tempdir().expect("a temporary folder");
+        let home = tempfile::tempdir_in(folder).expect("a temporary folder");
         let codex = ServerProgram::new(Implementation::Codex, codex, home.path());
         let ours = ServerProgram::new(Implementation::Ours, binaries::exec_server(), home.path());
         Some(Self { codex, ours, home })
@@ -135,7 +147,11 @@ impl Programs {
 
 /// Runs every case against both servers and reports all differences.
 async fn compare(cases: Vec<Case>) {
-    let Some(programs) = Programs::find() else { return };
+    compare_at_home(&std::env::temp_dir(), cases).await;
+}
+
+async fn compare_at_home(folder: &Path, cases: Vec<Case>) {
+    let Some(programs) = Programs::find_at_home(folder) else { return };
     let (codex, ours) = tokio::join!(programs.codex.listen(&[]), programs.ours.listen(&[]));
     let http = HttpFixture::start().await;
     // Runs only the cases whose name contains this.

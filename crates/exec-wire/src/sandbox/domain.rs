@@ -27,6 +27,15 @@ impl From<ForeignPath> for BadSandbox {
 impl SandboxContext {
     /// The policy that the context asks for; `None` if it asks for none, or if another sandbox enforces it.
     pub fn policy(&self) -> Result<Option<SandboxPolicy>, BadSandbox> {
+        self.policy_below(None)
+    }
+
+    /// The same for a process, whose own directory counts where the context names none.
+    pub fn policy_of_process(&self, cwd: &PathUri) -> Result<Option<SandboxPolicy>, BadSandbox> {
+        self.policy_below(Some(cwd))
+    }
+
+    fn policy_below(&self, process_cwd: Option<&PathUri>) -> Result<Option<SandboxPolicy>, BadSandbox> {
         let PermissionProfile::Managed { file_system, network } = &self.permissions else { return Ok(None) };
         let network = match network {
             NetworkPermission::Restricted => NetworkPolicy::Restricted,
@@ -42,7 +51,7 @@ impl SandboxContext {
                         SandboxAccess::Write => FileAccess::Write,
                         SandboxAccess::Deny => FileAccess::Deny,
                     };
-                    let targets = self.targets(&entry.path)?;
+                    let targets = self.targets(&entry.path, process_cwd)?;
                     rules.extend(targets.into_iter().map(|target| FileRule { target, access }));
                 }
                 // A path that exists on no machine of this kind was refused above, whether or not the rest matters.
@@ -56,17 +65,14 @@ impl SandboxContext {
         Ok(Some(SandboxPolicy { files, network }))
     }
 
-    fn targets(&self, path: &SandboxPath) -> Result<Vec<RuleTarget>, BadSandbox> {
-        let paths = |paths: &[PathUri]| -> Result<Vec<RuleTarget>, BadSandbox> {
-            paths.iter().map(|path| Ok(RuleTarget::Path(path.to_path()?))).collect()
-        };
+    fn targets(&self, path: &SandboxPath, process_cwd: Option<&PathUri>) -> Result<Vec<RuleTarget>, BadSandbox> {
         match path {
             SandboxPath::Path { path } => Ok(vec![RuleTarget::Path(path.to_path()?)]),
             SandboxPath::GlobPattern { pattern } if pattern.starts_with('/') => {
                 Ok(vec![RuleTarget::Glob(pattern.clone())])
             }
             SandboxPath::GlobPattern { pattern } => {
-                let cwd = self.any_cwd().ok_or(BadSandbox::WithoutCwd)?.to_path()?;
+                let cwd = self.policy_cwd().or(process_cwd).ok_or(BadSandbox::WithoutCwd)?.to_path()?;
                 let absolute = format!("{}/{pattern}", escape_glob(&cwd.to_string_lossy()).trim_end_matches('/'));
                 Ok(vec![RuleTarget::Glob(absolute)])
             }
@@ -74,19 +80,17 @@ impl SandboxContext {
                 SpecialPath::Root => Ok(vec![RuleTarget::Path(PathBuf::from("/"))]),
                 SpecialPath::Minimal => Ok(vec![RuleTarget::SystemFiles]),
                 SpecialPath::SlashTmp => Ok(vec![RuleTarget::Path(PathBuf::from("/tmp"))]),
-                SpecialPath::Tmpdir => match &self.temporary_directories {
-                    Some(directories) => paths(directories),
-                    None => Ok(vec![RuleTarget::TemporaryDirectory]),
-                },
+                // Not `temporaryDirectories`: what a client says must not open a directory that is none here.
+                SpecialPath::Tmpdir => Ok(vec![RuleTarget::TemporaryDirectory]),
                 SpecialPath::ProjectRoots { subpath } => {
-                    if self.any_cwd().is_none() {
+                    if self.policy_cwd().or(process_cwd).is_none() {
                         return Err(BadSandbox::WithoutCwd);
                     }
                     let below = |root: &PathUri| -> Result<RuleTarget, BadSandbox> {
                         let root = root.to_path()?;
                         Ok(RuleTarget::Path(subpath.as_ref().map_or_else(|| root.clone(), |below| root.join(below))))
                     };
-                    self.workspace_roots.iter().map(below).collect()
+                    self.policy_roots().iter().map(below).collect()
                 }
                 // A kind that only a newer client knows.
                 SpecialPath::Unknown { .. } => Ok(Vec::new()),
@@ -94,8 +98,14 @@ impl SandboxContext {
         }
     }
 
-    fn any_cwd(&self) -> Option<&PathUri> {
-        self.cwd.as_ref().or_else(|| self.policy_context.as_ref().and_then(|policy| policy.cwd.as_ref()))
+    /// The directory of relative patterns. A `policyContext` goes before the context's own members.
+    fn policy_cwd(&self) -> Option<&PathUri> {
+        self.policy_context.as_ref().and_then(|policy| policy.cwd.as_ref()).or(self.cwd.as_ref())
+    }
+
+    /// What `project_roots` stands for. A `policyContext` without roots has none, whatever stands beside it.
+    fn policy_roots(&self) -> &[PathUri] {
+        self.policy_context.as_ref().map_or(&self.workspace_roots, |policy| &policy.workspace_roots)
     }
 
     /// The context that asks for `policy`.
@@ -169,6 +179,8 @@ fn escape_glob(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn context(json: &str) -> SandboxContext {
@@ -198,6 +210,51 @@ mod tests {
         ];
         let files = FilePolicy::Restricted { rules, glob_scan_depth: None };
         assert_eq!(policy, SandboxPolicy { files, network: NetworkPolicy::Restricted });
+    }
+
+    /// The rules for the preset with these members beside the permissions.
+    fn rules_of_preset(members: &str, process_cwd: Option<&str>) -> Result<Vec<FileRule>, BadSandbox> {
+        let own = r#""cwd":"file:///w/sub","workspaceRoots":["file:///w","file:///v"]"#;
+        let json = WORKSPACE_WRITE.replace(own, members);
+        let cwd = process_cwd.map(|cwd| PathUri::from_path(Path::new(cwd)).expect("it is absolute"));
+        let policy = match &cwd {
+            None => context(&json).policy(),
+            Some(cwd) => context(&json).policy_of_process(cwd),
+        };
+        let policy = policy?.expect("it asks for a sandbox");
+        let FilePolicy::Restricted { rules, .. } = policy.files else { panic!("it restricts files") };
+        Ok(rules)
+    }
+
+    fn writes(rules: &[FileRule], path: &str) -> bool {
+        rules.contains(&FileRule { target: RuleTarget::Path(path.into()), access: FileAccess::Write })
+    }
+
+    #[test]
+    fn a_policy_context_goes_before_the_members_beside_it() {
+        let beside = r#""cwd":"file:///w","workspaceRoots":["file:///w"]"#;
+        let both = format!(r#"{beside},"policyContext":{{"cwd":"file:///p","workspaceRoots":["file:///p"]}}"#);
+        let rules = rules_of_preset(&both, None).expect("it is good");
+        assert!(writes(&rules, "/p") && !writes(&rules, "/w"));
+
+        let without_roots = format!(r#"{beside},"policyContext":{{"cwd":"file:///p"}}"#);
+        let rules = rules_of_preset(&without_roots, None).expect("it is good");
+        assert!(!writes(&rules, "/p") && !writes(&rules, "/w"));
+    }
+
+    #[test]
+    fn only_a_process_has_a_directory_of_its_own_for_a_context_without_one() {
+        let roots = r#""workspaceRoots":["file:///w"]"#;
+        assert_eq!(rules_of_preset(roots, None), Err(BadSandbox::WithoutCwd));
+        assert!(writes(&rules_of_preset(roots, Some("/elsewhere")).expect("it is good"), "/w"));
+    }
+
+    #[test]
+    fn temporary_directories_of_a_client_open_nothing() {
+        let members = r#""cwd":"file:///w","workspaceRoots":[],"temporaryDirectories":["file:///t"]"#;
+        let rules = rules_of_preset(members, None).expect("it is good");
+        let own = FileRule { target: RuleTarget::TemporaryDirectory, access: FileAccess::Write };
+        assert!(!writes(&rules, "/t") && rules.contains(&own));
     }
 
     #[test]

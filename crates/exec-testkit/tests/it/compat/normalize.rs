@@ -104,7 +104,7 @@ fn without_folder(value: Value, folder: &str) -> Value {
 /// Members of results that we add.
 fn additions(method: &str) -> &'static [&'static str] {
     match method {
-        "process/start" => &["pid"],
+        "process/start" => &["pid", "sandbox"],
         "process/read" => &["firstSeq", "droppedBytes", "exit", "head"],
         "process/terminate" => &["ended", "left", "known"],
         "process/signal" => &["status"],

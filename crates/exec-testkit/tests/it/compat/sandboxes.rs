@@ -7,17 +7,17 @@ use super::case_directory::{at, in_directory, uri};
 use super::declared_differences::DeclaredDifference;
 
 /// A context around a profile.
-fn context(profile: Value) -> Value {
+pub(super) fn context(profile: Value) -> Value {
     json!({"permissions": profile, "windowsSandboxLevel": "disabled"})
 }
 
-fn restricted(entries: Value) -> Value {
+pub(super) fn restricted(entries: Value) -> Value {
     context(
         json!({"type": "managed", "file_system": {"type": "restricted", "entries": entries}, "network": "restricted"}),
     )
 }
 
-fn special(kind: &str, access: &str) -> Value {
+pub(super) fn special(kind: &str, access: &str) -> Value {
     json!({"path": {"type": "special", "value": {"kind": kind}}, "access": access})
 }
 
