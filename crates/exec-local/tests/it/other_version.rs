@@ -25,5 +25,5 @@ async fn an_owner_hears_which_version_an_older_keeper_speaks() {
     let opened = LocalEnvironment::open(LocalOptions::durable(program, state.path())).await;
     assert!(matches!(opened.err(), Some(OpenError::Version { theirs: 1, ours: 6, .. })));
     let hello = old_keeper.join().expect("it does not panic");
-    assert_eq!(hello, [0, 1, 5, 0, 0, 0], "version 1 reads this as a hello of version 5");
+    assert_eq!(hello, [0, 1, 6, 0, 0, 0], "version 1 reads this as a hello of version 6");
 }

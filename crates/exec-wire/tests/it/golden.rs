@@ -78,6 +78,32 @@ fn every_message_of_the_table_has_its_golden_file_and_no_other_exists() {
     assert_eq!(found, expected);
 }
 
+/// One that overlooked it would act with the rights of the server's own account.
+#[test]
+fn every_file_call_with_a_sandbox_reads_whose_rights_it_has() {
+    let context = r#"{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","runAs":{"user":"ann"}}"#;
+    let files = files();
+    let mut read = Vec::new();
+    for method in Method::ALL.iter().filter(|method| **method != Method::ProcessStart) {
+        let Incoming::Request(request) =
+            envelope::decode(&files[&file_name(method.name(), "request")]).expect("a golden message")
+        else {
+            panic!("{}: no request", method.name())
+        };
+        let params = request.params.as_str();
+        // Where a context may stand there is one, or nothing.
+        let with_user = params.replace(r#""sandbox":null"#, &format!(r#""sandbox":{context}"#));
+        if with_user == params {
+            assert!(!params.contains(r#""sandbox""#) || params.contains(r#""runAs""#), "{}: {params}", method.name());
+            continue;
+        }
+        let again = (method.params().rewrite)(RawJson::parse(&with_user).expect("it is JSON"));
+        assert!(again.is_ok_and(|again| again.contains(r#""runAs":{"user":"ann"}"#)), "{}", method.name());
+        read.push(method.name());
+    }
+    assert!(read.contains(&"fs/readFile") && read.contains(&"fs/writeFile"), "{read:?}");
+}
+
 #[test]
 fn answers_of_an_older_server_are_understood() {
     // It knows nothing of our members; a client must not mind.
