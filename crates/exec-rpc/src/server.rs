@@ -129,6 +129,8 @@ impl Server {
         registry: Arc<dyn EnvironmentRegistry>,
         options: ServerOptions,
     ) -> Result<Arc<Self>, ServerStartError> {
+        // Before anybody can come; from then on the housekeeping sees to it.
+        keep_blocking_thread(&tokio::runtime::Handle::current());
         let store = SessionStore::open(options.state_dir.as_deref()).map_err(|error| {
             ServerStartError::SessionStore { path: options.state_dir.clone().unwrap_or_default(), error }
         })?;
