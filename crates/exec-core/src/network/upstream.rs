@@ -17,7 +17,7 @@ const DEFAULT_PORT: u16 = 80;
 pub struct UpstreamProxies {
     for_requests: Option<UpstreamProxy>,
     for_tunnels: Option<UpstreamProxy>,
-    around: Vec<Around>,
+    no_proxy: Vec<NoProxyEntry>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -37,13 +37,13 @@ impl fmt::Debug for UpstreamProxy {
 
 /// What an entry of `NO_PROXY` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Around {
-    hosts: AroundHosts,
+struct NoProxyEntry {
+    hosts: NoProxyHosts,
     port: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum AroundHosts {
+enum NoProxyHosts {
     All,
     /// A name and all below it, or an address.
     Named(String),
@@ -59,11 +59,11 @@ impl UpstreamProxies {
         let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         let proxy =
             |names: &[&str]| names.iter().filter_map(|name| set(name)).find_map(|url| UpstreamProxy::parse(&url));
-        let around = ["NO_PROXY", "no_proxy"].into_iter().find_map(set).unwrap_or_default();
+        let no_proxy = ["NO_PROXY", "no_proxy"].into_iter().find_map(set).unwrap_or_default();
         Self {
             for_requests: proxy(&["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]),
             for_tunnels: proxy(&["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]),
-            around: around.split([',', ' ']).filter_map(Around::parse).collect(),
+            no_proxy: no_proxy.split([',', ' ']).filter_map(NoProxyEntry::parse).collect(),
         }
     }
 
@@ -78,7 +78,7 @@ impl UpstreamProxies {
     }
 
     fn applies_to(&self, host: &Host, port: u16) -> bool {
-        !host.is_local() && !self.around.iter().any(|around| around.names(host, port))
+        !host.is_local() && !self.no_proxy.iter().any(|entry| entry.names(host, port))
     }
 }
 
@@ -103,18 +103,18 @@ impl UpstreamProxy {
     }
 }
 
-impl Around {
+impl NoProxyEntry {
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.is_empty() {
             return None;
         }
         if text == "*" {
-            return Some(Self { hosts: AroundHosts::All, port: None });
+            return Some(Self { hosts: NoProxyHosts::All, port: None });
         }
         if let Some((address, bits)) = text.split_once('/') {
             let (address, bits): (IpAddr, u32) = (address.parse().ok()?, bits.parse().ok()?);
-            return Some(Self { hosts: AroundHosts::Network { address, bits }, port: None });
+            return Some(Self { hosts: NoProxyHosts::Network { address, bits }, port: None });
         }
         let (host, port) = split_port(text);
         let port = match port {
@@ -122,7 +122,7 @@ impl Around {
             None => None,
         };
         let host = host.strip_prefix("*.").or_else(|| host.strip_prefix('.')).unwrap_or(host);
-        Some(Self { hosts: AroundHosts::Named(Host::parse(host)?.as_str().to_owned()), port })
+        Some(Self { hosts: NoProxyHosts::Named(Host::parse(host)?.as_str().to_owned()), port })
     }
 
     fn names(&self, host: &Host, port: u16) -> bool {
@@ -130,12 +130,12 @@ impl Around {
             return false;
         }
         match &self.hosts {
-            AroundHosts::All => true,
-            AroundHosts::Named(name) => {
+            NoProxyHosts::All => true,
+            NoProxyHosts::Named(name) => {
                 let below = host.as_str().strip_suffix(name.as_str());
                 below.is_some_and(|before| before.is_empty() || (before.ends_with('.') && host.address().is_none()))
             }
-            AroundHosts::Network { address, bits } => {
+            NoProxyHosts::Network { address, bits } => {
                 host.address().is_some_and(|found| is_in_network(found, *address, *bits))
             }
         }
@@ -226,15 +226,15 @@ mod tests {
 
     #[test]
     fn what_is_local_and_what_no_proxy_names_goes_straight_to_the_world() {
-        let goes_on = |around: &str, name: &str, port: u16| {
-            let proxies = proxies(&[("HTTP_PROXY", "http://p:1"), ("NO_PROXY", around)]);
+        let goes_on = |no_proxy: &str, name: &str, port: u16| {
+            let proxies = proxies(&[("HTTP_PROXY", "http://p:1"), ("NO_PROXY", no_proxy)]);
             proxies.for_request(&host(name), port).is_some()
         };
         for local in ["localhost", "127.0.0.1", "10.0.0.1", "::1"] {
             assert!(!goes_on("", local, 80), "{local}");
         }
-        let around = ["*", "a.test", ".test", "*.test", "TEST", "x, a.test ,y", "a.test:80"];
-        for entry in around {
+        let no_proxy = ["*", "a.test", ".test", "*.test", "TEST", "x, a.test ,y", "a.test:80"];
+        for entry in no_proxy {
             assert!(!goes_on(entry, "a.test", 80), "{entry}");
         }
         for entry in ["", "b.test", "aa.test", ".a.test.b", "a.test:81", "93.184.216.0/24", "a.test:x", "test/8"] {

@@ -65,13 +65,13 @@ pub struct Run<'a> {
 }
 
 /// What a scan does next; a run is in its buffer.
-enum Step {
+enum ScanStep {
     Run(RunKind),
     Dropped { to_seq: Seq },
     End,
 }
 
-impl Step {
+impl ScanStep {
     /// What it found, unless that is the end.
     fn scanned(self, buffer: &RunBuffer) -> Option<Scanned<'_>> {
         match self {
@@ -84,7 +84,7 @@ impl Step {
 
 /// Shows what a reader sends. It owns the queue, so that however it ends, the reader has nobody to wait for.
 fn show(
-    steps: mpsc::Receiver<(Result<Step, Errno>, RunBuffer)>,
+    steps: mpsc::Receiver<(Result<ScanStep, Errno>, RunBuffer)>,
     give_back: mpsc::SyncSender<RunBuffer>,
     visit: &mut impl FnMut(Scanned<'_>) -> Result<ControlFlow<()>, Errno>,
 ) -> Result<(), Errno> {
@@ -146,7 +146,7 @@ impl LogScan {
         &mut self,
         visit: &mut impl FnMut(Scanned<'_>) -> Result<ControlFlow<()>, Errno>,
     ) -> Option<Result<(), Errno>> {
-        let (to_visitor, steps) = mpsc::sync_channel::<(Result<Step, Errno>, RunBuffer)>(RUNS_AHEAD);
+        let (to_visitor, steps) = mpsc::sync_channel::<(Result<ScanStep, Errno>, RunBuffer)>(RUNS_AHEAD);
         let (give_back, used) = mpsc::sync_channel::<RunBuffer>(RUNS_AHEAD);
         std::thread::scope(|scope| {
             let reader = || {
@@ -154,7 +154,7 @@ impl LogScan {
                 let (to_visitor, used) = (to_visitor, used);
                 loop {
                     let step = self.step();
-                    let is_last = matches!(step, Ok(Step::End) | Err(_));
+                    let is_last = matches!(step, Ok(ScanStep::End) | Err(_));
                     let buffer = std::mem::replace(&mut self.buffer, used.try_recv().unwrap_or_default());
                     if to_visitor.send((step, buffer)).is_err() || is_last {
                         return;
@@ -166,12 +166,12 @@ impl LogScan {
         })
     }
 
-    fn step(&mut self) -> Result<Step, Errno> {
+    fn step(&mut self) -> Result<ScanStep, Errno> {
         loop {
             let dropped_to = self.files.first_held().seq - 1;
             if self.next <= dropped_to && self.next < self.end {
                 self.skip_to(dropped_to.min(self.end - 1) + 1);
-                return Ok(Step::Dropped { to_seq: self.next - 1 });
+                return Ok(ScanStep::Dropped { to_seq: self.next - 1 });
             }
             let read = self.read_run();
             // What we have just read may have been dropped meanwhile, and then it is a hole.
@@ -181,8 +181,8 @@ impl LogScan {
                 continue;
             }
             return match read {
-                Ok(Some(kind)) => Ok(Step::Run(kind)),
-                Ok(None) => Ok(Step::End),
+                Ok(Some(kind)) => Ok(ScanStep::Run(kind)),
+                Ok(None) => Ok(ScanStep::End),
                 Err(errno) if self.next >= self.files.first_held().seq => Err(errno),
                 Err(_) => continue,
             };

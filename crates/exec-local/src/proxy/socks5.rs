@@ -40,7 +40,7 @@ enum Reply {
 }
 
 /// What the process wants.
-enum Wanted {
+enum SocksRequest {
     Tunnel {
         host: Host,
         port: u16,
@@ -58,8 +58,8 @@ pub(super) async fn serve(judge: Arc<Judge>, relays: &RelaySockets, mut stream: 
     // An error is the process's own: what it said is no SOCKS5, or it is gone.
     let Ok(Ok(Ok(wanted))) = tokio::time::timeout(GREETING_TIMEOUT, greeting).await else { return };
     match wanted {
-        Wanted::Tunnel { host, port } => tunnel(&judge, stream, client, &host, port).await,
-        Wanted::Relay { port } => relay(&judge, relays, stream, client, port).await,
+        SocksRequest::Tunnel { host, port } => tunnel(&judge, stream, client, &host, port).await,
+        SocksRequest::Relay { port } => relay(&judge, relays, stream, client, port).await,
     }
 }
 
@@ -117,7 +117,7 @@ async fn judged(judge: &Judge, asked: &Asked<'_>) -> Result<Destination, Refusal
 }
 
 /// What the process wants. The inner error was answered already.
-async fn greet(stream: &mut TcpStream, with_relays: bool) -> io::Result<Result<Wanted, Reply>> {
+async fn greet(stream: &mut TcpStream, with_relays: bool) -> io::Result<Result<SocksRequest, Reply>> {
     let [version, methods] = read(stream).await?;
     if version != VERSION {
         return Err(io::ErrorKind::InvalidData.into());
@@ -146,11 +146,11 @@ async fn greet(stream: &mut TcpStream, with_relays: bool) -> io::Result<Result<W
     };
     let port = u16::from_be_bytes(read(stream).await?);
     match (command, Host::parse(&host)) {
-        (CONNECT, Some(host)) => Ok(Ok(Wanted::Tunnel { host, port })),
+        (CONNECT, Some(host)) => Ok(Ok(SocksRequest::Tunnel { host, port })),
         (CONNECT, None) => refuse(stream, Reply::Failed).await,
         // Datagrams come from an address, not from a name.
         (UDP_ASSOCIATE, _) if with_relays && kind == ADDRESS_NAME => refuse(stream, Reply::UnknownAddress).await,
-        (UDP_ASSOCIATE, _) if with_relays => Ok(Ok(Wanted::Relay { port })),
+        (UDP_ASSOCIATE, _) if with_relays => Ok(Ok(SocksRequest::Relay { port })),
         _ => refuse(stream, Reply::UnknownCommand).await,
     }
 }

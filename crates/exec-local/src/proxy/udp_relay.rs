@@ -110,11 +110,11 @@ pub(super) struct UdpRelay<'a> {
     world_v4: UdpSocket,
     world_v6: Option<UdpSocket>,
     /// The last one that was used is the first.
-    destinations: Mutex<Vec<Known>>,
+    destinations: Mutex<Vec<KnownDestination>>,
     _descriptors: [DescriptorPermit; 2],
 }
 
-struct Known {
+struct KnownDestination {
     host: Host,
     port: u16,
     address: SocketAddr,
@@ -236,7 +236,7 @@ impl<'a> UdpRelay<'a> {
         let address = SocketAddr::new(address, port);
         let mut known = lock(&self.destinations);
         known.truncate(DESTINATIONS - 1);
-        known.insert(0, Known { host: host.clone(), port, address });
+        known.insert(0, KnownDestination { host: host.clone(), port, address });
         Ok(Some(address))
     }
 

@@ -172,12 +172,7 @@ async fn the_next_owner_relays_datagrams_of_a_sandboxed_process() {
     let port = world.local_addr().expect("it is bound").port();
     let [high, low] = port.to_be_bytes();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let options = || {
-        let orphan_ttl = Duration::from_secs(300);
-        let keeper =
-            KeeperChoice::Durable { program: keeper_program(), state: folder.path().join("state"), orphan_ttl };
-        LocalOptions { keeper, ..LocalOptions::default() }
-    };
+    let options = || durable(&folder);
     let first = Arc::new(LocalEnvironment::open(options()).await.expect("a keeper can be started"));
     let env = TestEnvironment::new(first.clone(), ACTOR);
     let gate = env.semaphore("gate");
@@ -200,17 +195,19 @@ async fn the_next_owner_relays_datagrams_of_a_sandboxed_process() {
     second.end().await;
 }
 
+/// With a keeper that outlives its owner.
+fn durable(folder: &tempfile::TempDir) -> LocalOptions {
+    let orphan_ttl = Duration::from_secs(300);
+    let keeper = KeeperChoice::Durable { program: keeper_program(), state: folder.path().join("state"), orphan_ttl };
+    LocalOptions { keeper, ..LocalOptions::default() }
+}
+
 /// Connections that are made while nobody owns the process wait for the next owner, which serves them by the same rules.
 #[tokio::test]
 async fn the_next_owner_takes_a_proxy_over() {
     let origin = Origin::start().await;
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let options = || {
-        let orphan_ttl = Duration::from_secs(300);
-        let keeper =
-            KeeperChoice::Durable { program: keeper_program(), state: folder.path().join("state"), orphan_ttl };
-        LocalOptions { keeper, ..LocalOptions::default() }
-    };
+    let options = || durable(&folder);
     let first = Arc::new(LocalEnvironment::open(options()).await.expect("a keeper can be started"));
     let env = TestEnvironment::new(first.clone(), ACTOR);
     let gate = env.semaphore("gate");
