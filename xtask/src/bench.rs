@@ -1,7 +1,8 @@
 //! `bench`: measurements. Nothing fails here; numbers that are promised in GUARANTEES.md have tests.
 //!
-//! `local` runs the benchmark of the embedded library, `files` one of large files, `forward` one of forwarded ports, `sdks` one of other languages, `views` one of views, screens and observers.
-//! `wire` compares our server with others by xbench, a separate program that speaks the protocol and shares no code with ours.
+//! `local` runs the benchmark of the embedded library, `files` one of large files, `forward` one of forwarded ports,
+//! `sdks` one of other languages, `views` one of views, screens and observers. `wire` compares our server with others
+//! by xbench, a separate program that speaks the protocol and shares no code with ours.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

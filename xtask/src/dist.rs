@@ -1,5 +1,6 @@
-//! `dist`: everything that is shipped, in `target/dist`: the portable binary, an archive with completions and manual pages, a
-//! Debian package, a container image, a Python wheel, an npm package, the list of what is inside, `install.sh`, and the digests of all.
+//! `dist`: everything that is shipped, in `target/dist`: the portable binary, an archive with completions and manual
+//! pages, a Debian package, a container image, a Python wheel, an npm package, the list of what is inside,
+//! `install.sh`, and the digests of all.
 //!
 //! The same commit gives the same bytes, in whatever folder it is built, on the same version of Debian and Rust. Nothing is
 //! signed or uploaded. `dist --check` builds twice, installs everything in roots without a compiler, and runs it there.

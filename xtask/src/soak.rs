@@ -1,5 +1,5 @@
 //! `soak`: the tests about kills, races, hostile peers and endurance, again and again for a while; then random sequences of
-//! messages against a live server, and mutants of the rules in exec-core.
+//! messages against a live server, a task that nobody asks for during eleven minutes, and mutants of the rules in exec-core.
 //!
 //! A race that shows once in a thousand runs shows here. Tests that can repeat themselves read
 //! `EXEC_SOAK_ROUNDS`; all others are simply run again, in turn with one worker thread and with two. The first failure ends it.
@@ -15,12 +15,16 @@ use crate::workspace::{Workspace, run_visible};
 /// Rounds inside one test; enough to matter and short enough to stay below nextest's time limit.
 const ROUNDS: &str = "100";
 
-/// The whole suites behind a gateway, of which every run has a part. Hostile clients, and limits of open files that are lowered step by step, are in `server_robust`; hostile servers in
-/// `hostile_server`; hostile owners of a keeper in `keeper_line`.
+/// The whole suites behind a gateway, of which every run has a part. Hostile clients, and limits of open files that are
+/// lowered step by step, are in `server_robust`; hostile servers in `hostile_server`; hostile owners of a keeper in
+/// `keeper_line`.
 const TESTS: &str = "test(/soak|kill|race|hostile|server_robust|keeper_line|odd_kernels|behind_a_gateway/)";
 
 /// How long sequences are played, by seed: ten minutes in all, each run below nextest's time limit.
 const SEQUENCES: &[(u64, &str)] = &[(2, "300"), (3, "300")];
+
+/// How long the task goes on that must be found after ten minutes without anybody, in seconds.
+const LONG_TASK_SECONDS: &str = "660";
 
 const CARGO_MUTANTS: CargoTool = CargoTool { name: "mutants", version: "27.1.0", install_arguments: &[] };
 
@@ -53,6 +57,10 @@ pub(crate) fn run(workspace: &Workspace, minutes: u64) -> Result<()> {
         nextest.env("EXEC_SEQUENCE_SEED", seed.to_string()).env("EXEC_SEQUENCE_SECONDS", seconds);
         run_visible(&mut nextest).with_context(|| format!("a sequence of seed {seed} failed"))?;
     }
+    println!("soak: a task of {LONG_TASK_SECONDS} s that everybody leaves");
+    let mut nextest = workspace.cargo(&["nextest", "run", "-p", "exec-testkit", "--all-features", "--profile", "ci"]);
+    nextest.args(["-E", "test(a_task_of_minutes)"]).env("EXEC_LONG_TASK_SECONDS", LONG_TASK_SECONDS);
+    run_visible(&mut nextest).context("the task of minutes failed")?;
     mutants(workspace)
 }
 

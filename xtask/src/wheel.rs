@@ -1,8 +1,8 @@
 //! `wheel`: the Python package as `pip` installs it, with the server's binary as the command `exec-server`.
 //!
-//! One wheel serves every Python from 3.10 on, because the library uses only what stays the same between them. Which Linux it is for
-//! is what maturin finds out from the symbols that the library needs, and writes into the wheel's name; the binary must need no
-//! newer ones. `cargo xtask dist` makes the wheel that is shipped, around the portable binary.
+//! One wheel serves every Python from 3.10 on, because the library uses only what stays the same between them. Which
+//! Linux it is for is what maturin finds out from the symbols that the library needs, and writes into the wheel's name;
+//! the binary must need no newer ones. `cargo xtask dist` makes the wheel that is shipped, around the portable binary.
 
 use std::fs;
 use std::path::{Path, PathBuf};

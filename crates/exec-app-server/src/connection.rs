@@ -333,7 +333,7 @@ impl Reader {
         action: Result<ControlAction, RpcError>,
     ) -> Result<(), RpcError> {
         let action = action?;
-        let process = self.context.processes.find(family, name)?;
+        let process = self.context.processes.find_running(family, name)?;
         if matches!(action, ControlAction::Resize(_)) && !process.tty {
             return Err(reply::no_terminal());
         }
@@ -429,7 +429,7 @@ impl StdinRequest<'_> {
             return Err(reply::invalid_params(format!("{} requires deltaBase64 or closeStdin", self.method)));
         }
         let bytes = base64::decode(self.delta.unwrap_or_default().as_bytes()).map_err(reply::bad_delta)?;
-        let process = context.processes.find(self.family, self.name)?;
+        let process = context.processes.find_running(self.family, self.name)?;
         let stdin = process.stdin.as_ref().ok_or_else(|| reply::stdin_not_streamed(self.family))?;
         stdin.push(id, bytes.into(), self.close)
     }

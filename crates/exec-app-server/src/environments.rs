@@ -5,9 +5,9 @@
 //! looks. Commands and files are always those of the server's own environment, as with Codex.
 //!
 //! ```text
-//!   add ─► Pending ─► Connected ◄─► (the link breaks and recovers by itself)
-//!             ▲  └──► Failed ─┐
-//!             └──── info ─────┘
+//!   add ─► Pending ─► Connected ◄─► (the link breaks and recovers by itself, or is lost)
+//!             ▲  └──► Failed ─┐                                                   │
+//!             └──── info ─────┴───────────────────────────────────────────────────┘
 //! ```
 
 use std::collections::HashMap;
@@ -40,8 +40,20 @@ pub trait EnvironmentSource: Send + Sync + 'static {
 pub trait RemoteEnvironment: Send + Sync + 'static {
     fn environment(&self) -> &dyn Environment;
 
-    /// Whether its connection stands. One that has broken is being made again.
-    fn is_connected(&self) -> bool;
+    fn connection(&self) -> ConnectionState;
+}
+
+/// How the connection to an environment is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectionState {
+    Connected,
+    /// It has broken, and is being made again.
+    Recovering,
+    /// It has broken, and does not come back: the machine answers no more, or does not know us.
+    Lost {
+        /// In words for a person.
+        why: String,
+    },
 }
 
 /// Where an environment is.
@@ -65,10 +77,10 @@ pub enum ConnectError {
 /// The remote environments of a server.
 pub(crate) struct Environments {
     source: Arc<dyn EnvironmentSource>,
-    entries: Mutex<HashMap<String, Arc<Entry>>>,
+    entries: Mutex<HashMap<String, Arc<KnownEnvironment>>>,
 }
 
-struct Entry {
+struct KnownEnvironment {
     target: ConnectTarget,
     state: watch::Sender<State>,
     /// The attempt under way; it ends with the entry.
@@ -121,7 +133,8 @@ impl Environments {
             timeout: params.connect_timeout_ms.map_or(CONNECT_TIMEOUT, Duration::from_millis),
             bearer_token: params.auth_bearer_token,
         };
-        let entry = Arc::new(Entry { target, state: watch::Sender::new(State::Pending), attempt: Mutex::default() });
+        let entry =
+            Arc::new(KnownEnvironment { target, state: watch::Sender::new(State::Pending), attempt: Mutex::default() });
         let mut entries = self.entries.lock().expect("no holder of this lock panics");
         if entries.len() >= ENVIRONMENTS && !entries.contains_key(&id) {
             return refuse(format!("there are {ENVIRONMENTS} environments already"));
@@ -143,15 +156,22 @@ impl Environments {
         match &*entry.state.borrow() {
             State::Pending => answer(EnvironmentStatusKind::Pending, None),
             State::Failed(why) => answer(EnvironmentStatusKind::Disconnected, Some(why.clone())),
-            State::Connected(environment) if environment.is_connected() => answer(EnvironmentStatusKind::Ready, None),
-            State::Connected(_) => {
-                answer(EnvironmentStatusKind::Disconnected, Some("exec-server environment is recovering".to_owned()))
-            }
+            State::Connected(environment) => match environment.connection() {
+                ConnectionState::Connected => answer(EnvironmentStatusKind::Ready, None),
+                ConnectionState::Recovering => answer(
+                    EnvironmentStatusKind::Disconnected,
+                    Some("exec-server environment is recovering".to_owned()),
+                ),
+                ConnectionState::Lost { why } => answer(
+                    EnvironmentStatusKind::Disconnected,
+                    Some(format!("exec-server transport disconnected: {why}")),
+                ),
+            },
         }
     }
 
-    /// What the machine is; `local` is the one that the server works on. An environment that could not be reached is
-    /// tried once more.
+    /// What the machine is; `local` is the one that the server works on. An environment that could not be reached, or whose
+    /// connection is lost, is tried once more.
     pub(crate) async fn info(&self, id: &str, local: &MachineInfo) -> Result<EnvironmentInfoResponse, RpcError> {
         if id == LOCAL {
             return Ok(info_of(local));
@@ -163,12 +183,12 @@ impl Environments {
         }
     }
 
-    fn find(&self, id: &str) -> Option<Arc<Entry>> {
+    fn find(&self, id: &str) -> Option<Arc<KnownEnvironment>> {
         self.entries.lock().expect("no holder of this lock panics").get(id).cloned()
     }
 }
 
-impl Entry {
+impl KnownEnvironment {
     /// Begins to connect.
     fn attempt(self: &Arc<Self>, source: &Arc<dyn EnvironmentSource>) {
         let mut attempt = self.attempt.lock().expect("no holder of this lock panics");
@@ -202,7 +222,10 @@ impl Entry {
         loop {
             let now = state.borrow_and_update().clone();
             match now {
-                State::Connected(environment) => return Ok(environment),
+                State::Connected(environment) => match environment.connection() {
+                    ConnectionState::Lost { .. } if may_try => self.attempt(source),
+                    _ => return Ok(environment),
+                },
                 State::Failed(_) if may_try => self.attempt(source),
                 State::Failed(why) => return Err(why),
                 State::Pending => {

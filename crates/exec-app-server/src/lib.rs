@@ -48,5 +48,5 @@ mod shapes;
 mod stdin_queue;
 mod watches;
 
-pub use environments::{ConnectError, ConnectTarget, EnvironmentSource, RemoteEnvironment};
+pub use environments::{ConnectError, ConnectTarget, ConnectionState, EnvironmentSource, RemoteEnvironment};
 pub use server::{AppServer, AppServerOptions};

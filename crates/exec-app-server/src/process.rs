@@ -24,7 +24,7 @@ use crate::command::Launch;
 use crate::connection::ConnectionContext;
 use crate::limits::{CLOSE_TIME, DELTA_BYTES, DRAIN_TIME, WRITE_DEADLINE};
 use crate::method;
-use crate::process_table::{Control, ControlAction, Family, ProcessEntry, Reservation};
+use crate::process_table::{Control, ControlAction, ExitMark, Family, ProcessEntry, Reservation};
 use crate::reply;
 use crate::shapes::{CommandExecOutputDelta, CommandExecResponse, Empty, ProcessExited, ProcessOutputDelta};
 use crate::stdin_queue::{StdinQueue, StdinWrites};
@@ -32,7 +32,7 @@ use crate::stdin_queue::{StdinQueue, StdinWrites};
 /// The exit code of a process that its time limit has ended.
 const TIMED_OUT: i32 = 124;
 
-/// That of a process on a terminal that a signal has ended; Codex's number.
+/// That of a process on a terminal that a signal has ended, unless it is confined; Codex's number.
 const TERMINAL_SIGNALLED: i32 = 1;
 
 /// A process whose name is reserved, and whose start is due.
@@ -47,6 +47,7 @@ pub(crate) struct ReservedProcess {
     command: exec_core::Command,
     controls: mpsc::Receiver<Control>,
     stdin: Option<StdinWrites>,
+    exited: ExitMark,
 }
 
 impl ReservedProcess {
@@ -54,10 +55,11 @@ impl ReservedProcess {
     pub(crate) fn reserve(context: &ConnectionContext, launch: Launch) -> Result<Self, RpcError> {
         let tty = launch.tty();
         let (queue, stdin) = launch.stdin.then(StdinQueue::new).unzip();
-        let (entry, controls) = ProcessEntry::new(tty, queue);
+        let exited = ExitMark::default();
+        let (entry, controls) = ProcessEntry::new(tty, queue, exited.clone());
         let Launch { family, name, command, stream, cap, .. } = launch;
         let reservation = context.processes.insert(family, name.as_deref(), entry)?;
-        Ok(Self { family, name, reservation, tty, stream, cap, command, controls, stdin })
+        Ok(Self { family, name, reservation, tty, stream, cap, command, controls, stdin, exited })
     }
 
     /// Runs it, and answers `request`.
@@ -114,7 +116,7 @@ impl ReservedProcess {
         match self.family {
             Family::Exec => {
                 let result = ended.map(|ended| CommandExecResponse {
-                    exit_code: exit_code(&ended.exit, self.tty),
+                    exit_code: self.exit_code(&ended.exit),
                     stdout: stdout.0,
                     stderr: stderr.0,
                 });
@@ -128,7 +130,7 @@ impl ReservedProcess {
                 };
                 let exited = ProcessExited {
                     process_handle: self.name.as_deref().unwrap_or_default(),
-                    exit_code: exit_code(&ended.exit, self.tty),
+                    exit_code: self.exit_code(&ended.exit),
                     output_drain_timed_out: ended.drain_timed_out,
                     stdout: stdout.0,
                     stdout_cap_reached: stdout.1,
@@ -137,6 +139,17 @@ impl ReservedProcess {
                 };
                 context.outbox.notify("process/exited", exited).await;
             }
+        }
+    }
+
+    fn exit_code(&self, exit: &Exit) -> i32 {
+        let killed = matches!(exit.status, ExitStatus::Signal { .. });
+        // Codex's parent of a confined process passes the number of the signal on, unless it was killed with it.
+        let signal_is_known = !self.tty || (self.command.sandbox.is_some() && exit.cause != ExitCause::Terminated);
+        match exit.cause {
+            ExitCause::TimedOut => TIMED_OUT,
+            _ if killed && !signal_is_known => TERMINAL_SIGNALLED,
+            _ => exit.shell_code(),
         }
     }
 
@@ -156,14 +169,6 @@ impl ReservedProcess {
     }
 }
 
-fn exit_code(exit: &Exit, tty: bool) -> i32 {
-    match exit {
-        Exit { cause: ExitCause::TimedOut, .. } => TIMED_OUT,
-        Exit { status: ExitStatus::Signal { .. }, .. } if tty => TERMINAL_SIGNALLED,
-        exit => exit.shell_code(),
-    }
-}
-
 /// How a process ended.
 #[derive(Debug)]
 struct Ended {
@@ -177,6 +182,7 @@ struct Output {
     family: Family,
     name: String,
     sink: Sink,
+    exited: ExitMark,
 }
 
 /// What becomes of output: it is sent piece by piece, or kept for the result.
@@ -192,7 +198,7 @@ impl Output {
             true => Sink::Streamed { stdout: CappedStream::new(cap), stderr: CappedStream::new(cap) },
             false => Sink::Captured { stdout: CapturedStream::new(cap), stderr: CapturedStream::new(cap) },
         };
-        Self { family: process.family, name, sink }
+        Self { family: process.family, name, sink, exited: process.exited.clone() }
     }
 
     /// Passes the log on until it is complete. An error says that output was lost, or that nobody can tell.
@@ -223,6 +229,7 @@ impl Output {
             }
             position = page.cursor(position);
             if let Some(exited) = self.pass_on(context, page).await {
+                self.exited.set();
                 exit = Some(exited);
                 drain = Drain::Draining(Instant::now() + DRAIN_TIME);
             }

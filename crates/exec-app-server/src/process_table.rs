@@ -1,6 +1,7 @@
 //! The processes of a connection by the client's ids. `command/exec` and `process/spawn` have names of their own each.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use exec_core::TerminalSize;
@@ -24,8 +25,23 @@ pub(crate) struct ProcessEntry {
     pub(crate) tty: bool,
     /// `None`: its stdin is not the client's to write.
     pub(crate) stdin: Option<StdinQueue>,
+    exited: ExitMark,
     /// What waits until it runs.
     controls: mpsc::Sender<Control>,
+}
+
+/// Set once a process has exited. It stays in the table while others that hold its output may still print.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ExitMark(Arc<AtomicBool>);
+
+impl ExitMark {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// A request about a process that does not wait for its stdin.
@@ -42,9 +58,9 @@ pub(crate) enum ControlAction {
 }
 
 impl ProcessEntry {
-    pub(crate) fn new(tty: bool, stdin: Option<StdinQueue>) -> (Self, mpsc::Receiver<Control>) {
+    pub(crate) fn new(tty: bool, stdin: Option<StdinQueue>, exited: ExitMark) -> (Self, mpsc::Receiver<Control>) {
         let (controls, receiver) = mpsc::channel(CONTROL_QUEUE);
-        (Self { tty, stdin, controls }, receiver)
+        (Self { tty, stdin, exited, controls }, receiver)
     }
 
     pub(crate) fn control(&self, control: Control) -> Result<(), RpcError> {
@@ -96,10 +112,14 @@ impl ProcessTable {
         Ok(reservation)
     }
 
-    pub(crate) fn find(&self, family: Family, name: &str) -> Result<Arc<ProcessEntry>, RpcError> {
+    /// A process that has not exited yet.
+    pub(crate) fn find_running(&self, family: Family, name: &str) -> Result<Arc<ProcessEntry>, RpcError> {
         let processes = self.lock();
-        let found = processes.by_name.get(&(family, name.to_owned()));
-        found.map(|(_, entry)| Arc::clone(entry)).ok_or_else(|| reply::no_active_process(family, name))
+        match processes.by_name.get(&(family, name.to_owned())) {
+            Some((_, entry)) if entry.exited.is_set() => Err(reply::no_longer_running(family, name)),
+            Some((_, entry)) => Ok(Arc::clone(entry)),
+            None => Err(reply::no_active_process(family, name)),
+        }
     }
 
     /// From now on the name is free, though the process may still have to be answered for.

@@ -72,6 +72,14 @@ pub(crate) fn no_active_process(family: Family, name: &str) -> RpcError {
     })
 }
 
+/// It has exited, and others still hold its output.
+pub(crate) fn no_longer_running(family: Family, name: &str) -> RpcError {
+    refused(match family {
+        Family::Exec => format!("command/exec {} is no longer running", as_json(name)),
+        Family::Spawn => format!("process {name:?} is no longer running"),
+    })
+}
+
 /// Codex quotes ids of `command/exec` as JSON does, and handles of `process/spawn` as Rust does.
 fn as_json(name: &str) -> serde_json::Value {
     serde_json::Value::from(name)

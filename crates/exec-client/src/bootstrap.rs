@@ -9,7 +9,7 @@
 //!   a WebSocket over the program's stdio ◄─────────► the server's unix socket
 //! ```
 //!
-//! In the order in which a connection meets them: `place` is what a URL names and which program leads there, `script`
+//! In the order in which a connection meets them: `target` is what a URL names and which program leads there, `script`
 //! what a shell does there, `binary` what is sent, `failure` what people are told.
 //!
 //! Contract: when the program dies, or the network, or the server there, the next dial starts the program again, and the
@@ -19,8 +19,8 @@
 
 mod binary;
 mod failure;
-mod place;
 mod script;
+mod target;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use crate::limits::{
 };
 
 pub use binary::{BinaryError, FarBinary};
-pub use place::{Place, PlaceError};
+pub use target::{BootstrapTarget, BootstrapTargetError};
 
 use failure::{Problem, Stage};
 use script::{Mark, Reply};
@@ -87,10 +87,10 @@ impl std::fmt::Debug for ProgressSink {
     }
 }
 
-/// Makes connections to the server of the account at a [`Place`], which it brings there and starts.
+/// Makes connections to the server of the account at a [`BootstrapTarget`], which it brings there and starts.
 #[derive(Debug)]
 pub struct BootstrapDial {
-    place: Place,
+    target: BootstrapTarget,
     options: BootstrapOptions,
     /// Looked at once, when it is first needed.
     binary: OnceCell<FarBinary>,
@@ -102,9 +102,9 @@ pub struct BootstrapDial {
 
 impl BootstrapDial {
     /// Nothing happens before it is asked for a connection.
-    pub fn new(place: Place, options: BootstrapOptions) -> Self {
+    pub fn new(target: BootstrapTarget, options: BootstrapOptions) -> Self {
         Self {
-            place,
+            target,
             options,
             binary: OnceCell::new(),
             was_connected: AtomicBool::new(false),
@@ -131,10 +131,10 @@ impl BootstrapDial {
         let asks = self.options.may_ask && !self.was_connected.load(Ordering::Relaxed);
         let group = if asks { ProgramGroup::Shared } else { ProgramGroup::Own };
         let mark = Mark::random();
-        let program = self.place.program(&script::words(&mark, binary), asks);
+        let program = self.target.program(&script::words(&mark, binary), asks);
         let mut started = StartedProgram::start(&program, group).map_err(|error| match error {
             ConnectError::Spawn { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                self.no_way_in(failure::tool_is_missing(&self.place), true)
+                self.no_way_in(failure::tool_is_missing(&self.target), true)
             }
             other => other,
         })?;
@@ -147,7 +147,7 @@ impl BootstrapDial {
                 let (stage, junk) = (conversation.stage, conversation.junk);
                 let ProgramEnd { status, stderr } = started.end().await;
                 let told = failure::Told { stage, problem, status, stderr, junk };
-                return Err(self.no_way_in(failure::explain(&self.place, binary, &told), told.is_permanent()));
+                return Err(self.no_way_in(failure::explain(&self.target, binary, &told), told.is_permanent()));
             }
         }
         let connected = tokio::time::timeout(BOOTSTRAP_STEP_TIMEOUT, started.into_connection(&Limits::default())).await;
@@ -158,7 +158,7 @@ impl BootstrapDial {
     }
 
     fn no_way_in(&self, problem: String, permanent: bool) -> ConnectError {
-        ConnectError::NoWayIn { target: self.place.to_string(), problem, permanent }
+        ConnectError::NoWayIn { target: self.target.to_string(), problem, permanent }
     }
 
     fn report(&self, progress: Progress) {

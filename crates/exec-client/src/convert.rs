@@ -102,7 +102,7 @@ pub(crate) fn waited(outcome: wire::WaitOutcome) -> Result<Waited, Exit> {
     Ok(match outcome {
         wire::WaitOutcome::Exited { exit: how } => Waited::Exited(how.into()),
         wire::WaitOutcome::Closed { exit: how } => Waited::Closed(how.into()),
-        wire::WaitOutcome::Matched { seq, text, .. } => Waited::Matched { seq, text: text.0 },
+        wire::WaitOutcome::Matched { seq, text } => Waited::Matched { seq, text: text.0 },
         wire::WaitOutcome::Silent => Waited::Silent,
         wire::WaitOutcome::Listening { port } => Waited::Listening { port },
         wire::WaitOutcome::TimedOut => Waited::DeadlinePassed,

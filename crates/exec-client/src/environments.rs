@@ -20,7 +20,7 @@ use std::time::Duration;
 use exec_transport::{ClientTls, ConnectOptions, ConnectUrl, Program, Target};
 use tokio::sync::OnceCell;
 
-use crate::bootstrap::{BootstrapDial, BootstrapOptions, Place};
+use crate::bootstrap::{BootstrapDial, BootstrapOptions, BootstrapTarget};
 use crate::environment::{ConnectFailure, Options, RemoteEnvironment};
 
 pub use config_file::{ConfigFileError, ConfigProblem};
@@ -271,10 +271,10 @@ impl RemoteServer {
         options.give_up = options.give_up.or(self.reconnect_timeout);
         let target = match &self.endpoint {
             Endpoint::Program(program) => Target::Program(program.clone()),
-            Endpoint::Url { url, .. } if Place::is_meant_by(url) => {
-                let place = url.parse::<Place>();
-                let place = place.map_err(|error| ConnectFailure::Unreachable { why: error.to_string() })?;
-                let dial = BootstrapDial::new(place, self.bootstrap.clone());
+            Endpoint::Url { url, .. } if BootstrapTarget::is_meant_by(url) => {
+                let target = url.parse::<BootstrapTarget>();
+                let target = target.map_err(|error| ConnectFailure::Unreachable { why: error.to_string() })?;
+                let dial = BootstrapDial::new(target, self.bootstrap.clone());
                 return RemoteEnvironment::open(Arc::new(dial), options).await;
             }
             Endpoint::Url { url, bearer_token } => {
@@ -303,7 +303,7 @@ fn token_of_variable(name: &str) -> Result<String, ConnectFailure> {
 impl Endpoint {
     /// Whether the server is brought there by us, and started for the account.
     pub fn is_bootstrapped(&self) -> bool {
-        matches!(self, Self::Url { url, .. } if Place::is_meant_by(url))
+        matches!(self, Self::Url { url, .. } if BootstrapTarget::is_meant_by(url))
     }
 }
 

@@ -213,11 +213,12 @@ pub(crate) fn is_answer_too_large(error: &CallError) -> bool {
     data.is_some_and(|data| data.kind == kind::TOO_LARGE && data.detail.is_none())
 }
 
-/// Whether the server does not know a handle; it knows none of an earlier connection.
-pub(crate) fn is_unknown_handle(error: &CallError) -> bool {
-    error
-        .refusal()
-        .is_some_and(|refusal| is(refusal, kind::UNKNOWN_HANDLE) || refusal.message.starts_with("unknown file handle"))
+/// Whether the connection of a handle has ended: the call was on its way then, or the server, which knows no handle of an
+/// earlier connection, says so.
+pub(crate) fn has_ended_with_its_connection(error: &CallError) -> bool {
+    let is_unknown =
+        |refusal: &RpcError| is(refusal, kind::UNKNOWN_HANDLE) || refusal.message.starts_with("unknown file handle");
+    matches!(error, CallError::Interrupted { .. }) || error.refusal().is_some_and(is_unknown)
 }
 
 pub(crate) fn http_error(error: CallError) -> HttpError {

@@ -4,10 +4,11 @@
 //! recognizes it by its id; any other fails and says that it may have happened. What our server adds to the original is
 //! used only where it is there: a server that would silently leave out a condition is not called at all.
 //!
-//! Reading order: `handle` (a file that stays open over connections that do not), [`stream`] (files of any size in little
-//! memory), `watch`, `search`.
+//! Reading order: `operation` (one verb on one path), `handle` (a file that stays open over connections that do not),
+//! [`stream`] (files of any size in little memory), `watch`, `search`.
 
 mod handle;
+mod operation;
 mod search;
 pub mod stream;
 mod watch;
@@ -30,11 +31,9 @@ use exec_env::files::{
 };
 use exec_wire::base64::Base64;
 use exec_wire::fs as wire;
-use exec_wire::path_uri::RelativePath;
-use exec_wire::process::RunAs;
 use exec_wire::sandbox::SandboxContext;
 use exec_wire::text::OsText;
-use exec_wire::{Call, Extension, Method, NotificationMethod, PathUri, RetryPolicy};
+use exec_wire::{Call, Extension, Method, NotificationMethod, RetryPolicy};
 use tokio::sync::mpsc;
 
 use crate::convert;
@@ -44,6 +43,7 @@ use crate::limits::{
 };
 use crate::link::{CallOptions, Link, Notification};
 use handle::RemoteFile;
+use operation::{FilesLink, Operation, follow_symlinks, if_match};
 use watch::MissingWatches;
 
 const EINVAL: i32 = 22;
@@ -55,39 +55,6 @@ pub(crate) struct RemoteFiles {
     link: FilesLink,
     /// Shared with the views under a policy, because the wire has one such watch per connection.
     missing: Arc<MissingWatches>,
-}
-
-/// The link over which the server is called, and the sandbox that every call over it asks for.
-#[derive(Debug, Clone)]
-struct FilesLink {
-    link: Link,
-    /// An error if the policy has a relative path, which means nothing on another machine.
-    sandbox: Result<Option<Arc<SandboxContext>>, RelativePath>,
-    /// Whose rights every call asks for; those of the server if `None`.
-    user: Option<Arc<str>>,
-    /// The wire cannot ask for one, so that calls under it are refused here.
-    ceiling: Option<Arc<FileCeiling>>,
-}
-
-impl std::ops::Deref for FilesLink {
-    type Target = Link;
-
-    fn deref(&self) -> &Link {
-        &self.link
-    }
-}
-
-impl FilesLink {
-    /// A server that does not know the member would leave it out, and act with its own rights.
-    fn require_users(&self) -> Result<(), FileReason> {
-        match self.link.has(Extension::SANDBOX_RUN_AS) {
-            true => Ok(()),
-            false => {
-                let why = "this server cannot act on files as another user: update it, or name no user".to_owned();
-                Err(FileReason::UserUnavailable { why })
-            }
-        }
-    }
 }
 
 impl RemoteFiles {
@@ -134,91 +101,12 @@ fn page_of(mut entries: Vec<DirectoryEntry>, after: Option<&OsStr>, max_entries:
     DirectoryPage { next: entries.last().filter(|_| more).map(|entry| entry.name.clone()), entries }
 }
 
-/// One verb on one path, the two things that every error names, and the link over which the server is called.
-#[derive(Debug, Clone, Copy)]
-struct Operation<'a> {
-    link: &'a FilesLink,
-    verb: FileVerb,
-    path: &'a Path,
-}
-
-impl Operation<'_> {
-    async fn call<C: Call>(&self, params: &C) -> Result<C::Result, FileError> {
-        self.call_with(params, C::METHOD.behaviour().retry).await
-    }
-
-    /// The deadline is long, because a tree may take long; the transport notices a dead connection.
-    async fn call_with<C: Call>(&self, params: &C, retry: RetryPolicy) -> Result<C::Result, FileError> {
-        let outcome = self.link.call_with(params, CallOptions { deadline: LONG_CALL, retry }).await;
-        outcome.result.map_err(|error| error::file_error(self.verb, self.path, error))
-    }
-
-    /// Refuses the operation if the server lacks an extension that it needs.
-    fn require(&self, extension: impl Into<Extension>) -> Result<(), FileError> {
-        match self.link.has(extension) {
-            true => Ok(()),
-            false => Err(self.error(FileReason::Os(ENOSYS))),
-        }
-    }
-
-    fn error(&self, reason: FileReason) -> FileError {
-        FileError::new(self.verb, self.path, reason)
-    }
-
-    fn unreachable(&self, why: impl Into<String>) -> FileError {
-        self.error(FileReason::Unreachable { why: why.into() })
-    }
-
-    fn uri(&self) -> Result<PathUri, FileError> {
-        self.uri_of(self.path)
-    }
-
-    fn sandbox(&self) -> Result<Option<SandboxContext>, FileError> {
-        if let Some(ceiling) = &self.link.ceiling {
-            let why = "only the server of these files can enforce a ceiling: set it there".to_owned();
-            return Err(self.error(FileReason::Forbidden { rule: ceiling.rule.clone(), why }));
-        }
-        let sandbox = self.link.sandbox.as_ref().map_err(|_| self.error(FileReason::Os(EINVAL)))?;
-        let sandbox = sandbox.as_deref().cloned();
-        let Some(user) = &self.link.user else { return Ok(sandbox) };
-        // Looked at for every call: after a break the server may be another.
-        self.link.require_users().map_err(|reason| self.error(reason))?;
-        let run_as = Some(RunAs { user: user.to_string() });
-        Ok(Some(SandboxContext { run_as, ..sandbox.unwrap_or_else(SandboxContext::unrestricted) }))
-    }
-
-    /// A path as the wire has it. A relative one is refused, because the server has another working directory.
-    fn uri_of(&self, path: &Path) -> Result<PathUri, FileError> {
-        PathUri::from_path(path).map_err(|_| FileError::new(self.verb, path, FileReason::Os(EINVAL)))
-    }
-
-    /// A path that the server names. One of another operating system cannot be used here.
-    fn native(&self, uri: &PathUri) -> Result<PathBuf, FileError> {
-        uri.to_path().map_err(|foreign| self.unreachable(foreign.to_string()))
-    }
-}
-
 /// Makes a call that nobody waits for, for example when a handle is dropped. The task ends by itself: with the answer, with
 /// the link, or at the call's deadline.
 pub(crate) fn send_detached<C: Call + Sync>(link: &Link, params: C) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         let link = link.clone();
         drop(runtime.spawn(async move { link.call(params).await.map(drop) }));
-    }
-}
-
-fn follow_symlinks(links: LinkPolicy) -> Option<bool> {
-    match links {
-        LinkPolicy::Follow => None,
-        LinkPolicy::Refuse => Some(false),
-    }
-}
-
-fn if_match(expect: ExpectedFile) -> Option<String> {
-    match expect {
-        ExpectedFile::Anything => None,
-        ExpectedFile::Absent => Some("absent".to_owned()),
-        ExpectedFile::Content(hash) => Some(hash.to_string()),
     }
 }
 
@@ -699,19 +587,7 @@ const _: () = assert!(STREAM_BLOCK_BYTES <= limits::BLOCK_BYTES);
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::inbox::{Inbox, InboxLimits};
-    use crate::link::LinkShared;
-
-    #[test]
-    fn a_relative_path_is_an_invalid_argument() {
-        let link = Link::new(Arc::new(LinkShared::new(Duration::ZERO, Inbox::new(InboxLimits::default()))));
-        let link = FilesLink { link, sandbox: Ok(None), user: None, ceiling: None };
-        let operation = Operation { link: &link, verb: FileVerb::Read, path: Path::new("here") };
-        assert_eq!(operation.uri().map_err(|error| error.reason), Err(FileReason::Os(22)));
-    }
 
     #[test]
     fn ids_differ() {

@@ -2,7 +2,7 @@
 //!
 //! A policy says what is wanted. Whether and by which means this host can enforce it is decided in `exec-sandbox`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::writable_paths::WritablePaths;
 
@@ -59,6 +59,15 @@ pub enum NetworkPolicy {
     /// A network of its own, in which there is nothing but the process's proxy.
     ProxyOnly,
     Enabled,
+}
+
+impl FilePolicy {
+    /// Whether everything may be read, and no rule takes anything away from that.
+    pub fn reads_everything(&self) -> bool {
+        let Self::Restricted { rules, .. } = self else { return true };
+        let is_root = |target: &RuleTarget| matches!(target, RuleTarget::Path(path) if path == Path::new("/"));
+        rules.iter().any(|rule| is_root(&rule.target)) && rules.iter().all(|rule| rule.access != FileAccess::Deny)
+    }
 }
 
 /// The most that a server lets its clients reach, whatever policy they ask for. It takes away and never grants.

@@ -2,9 +2,10 @@
 //!
 //! In the order in which a request meets them:
 //!
-//! - [`server`]: two listeners, and who may speak to them; `request_body`, `response`, `connect`: what is read and written there.
-//! - `api`: the control API, by which sandboxes are made, found and ended; `api_key`.
-//! - `envd`: the calls to one sandbox: processes, files, watches.
+//! - [`server`]: two listeners, and who may speak to them; `request_body`, `response`, `connect`: what is read and written
+//!   there.
+//! - `api`: the control API, by which sandboxes are made, found, measured (`machine`) and ended.
+//! - `envd`: the calls to one sandbox: processes, files, watches; `accounts`: the users that they name.
 //! - `sandboxes`, `sandbox`, `record`: the sandboxes there are, one of them, and what is written down about it.
 //! - [`session`]: where a sandbox's processes and files are. Whoever starts the server implements it.
 //! - `error`: how calls fail; `limits`: what bounds all of this.

@@ -9,6 +9,11 @@ pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// that is streamed to a process is typed by people, and has no such bound.
 pub(crate) const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long the end of a stream of messages of which no more are wanted may take to come after them. It is often sent by itself; a
+/// whole response before it would end the connection, which the client may use for its next request. A client that goes on is
+/// answered after this.
+pub(crate) const STREAM_END_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Connections of one listener at a time; one more waits until another has ended. Each costs a descriptor, and every command that
 /// is followed has one.
 pub(crate) const CONNECTIONS: usize = 1024;

@@ -57,8 +57,8 @@ pub(crate) struct UserFiles {
 }
 
 impl UserFiles {
-    /// An absolute path without dots. Relative ones, and `~`, begin at the home; so do those below `/home/user`, if the machine has
-    /// no such directory of its own.
+    /// An absolute path without dots. Relative ones, and `~`, begin at the home; so do those below `/home/user`, if the
+    /// machine has no such directory of its own.
     pub(crate) async fn resolve(&self, path: &str) -> Result<PathBuf, ServiceError> {
         let path = resolve(path, &self.home)?;
         let Some(at_home) = below_e2b_home(&path, &self.home).filter(|_| self.is_own_user) else { return Ok(path) };

@@ -10,9 +10,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use exec_http_body::{RequestBody, UnreadBody};
-use hyper::body::Incoming;
-use hyper::header::HeaderValue;
-use hyper::header::{CONTENT_TYPE, HOST, ORIGIN};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, ORIGIN};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::error::{Code, ServiceError};
-use crate::limits::{ACCEPT_PAUSE, CONNECTIONS, HEADER_TIMEOUT};
+use crate::limits::{ACCEPT_PAUSE, CONNECTIONS, HEADER_TIMEOUT, STREAM_END_TIMEOUT};
 use crate::response::{self, HttpResponse};
 use crate::sandboxes::E2bServer;
 use crate::{api, envd};
@@ -145,6 +145,14 @@ async fn answer(
     };
     if !is_message_stream(&headers) {
         unread.discard(&headers).await;
+        return response;
+    }
+    if response.body().size_hint().exact().is_none() {
+        return response.map(|body| unread.discard_beside(&headers, body).boxed_unsync());
+    }
+    // A length says where a body ends, so its end is not sent by itself.
+    if !headers.contains_key(CONTENT_LENGTH) {
+        unread.discard_within(&headers, STREAM_END_TIMEOUT).await;
     }
     response
 }

@@ -149,11 +149,11 @@ pub trait Files: Send + Sync {
     /// Paths that match patterns, sorted.
     fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, GlobMatches>;
 
-    /// The same files with the rights of a user of their machine, named as in [`exec_core::RunAs`], and what is opened or watched
-    /// through it as well: what is made belongs to the user and its primary group, and what it may not do is `EACCES` or `EPERM`.
-    /// Nothing of procfs exists, and there are no change sets. If there is no such user, or whoever serves the files may not act as
-    /// another, this or the first verb fails with [`FileReason::UserUnavailable`]. On files of a user, the new one takes the
-    /// place of the old one.
+    /// The same files with the rights of a user of their machine, named as in [`exec_core::RunAs`], and what is opened
+    /// or watched through it as well: what is made belongs to the user and its primary group, and what it may not do is
+    /// `EACCES` or `EPERM`. Nothing of procfs exists, and there are no change sets. If there is no such user, or
+    /// whoever serves the files may not act as another, this or the first verb fails with
+    /// [`FileReason::UserUnavailable`]. On files of a user, the new one takes the place of the old one.
     fn as_user<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<Arc<dyn Files>, FileReason>>;
 
     /// The same files with every verb bound by a policy, and what is opened or watched through it as well. A write to what

@@ -11,9 +11,10 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use exec_core::{Command, Entry, Exit, Gap, Head, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
+use regex::bytes::{Regex, RegexBuilder};
 
 use crate::screen::{self, Screen, ScreenQuery};
-use crate::view::{self, View, ViewQuery};
+use crate::view::{self, PATTERN_BYTES, REGEX_BYTES, View, ViewQuery};
 use crate::{BoxFuture, NetworkDecider};
 pub use error::{ProcessError, ProcessReason, ProcessVerb, SpawnFailure, Unreachable};
 pub use exec_core::SpawnStep;
@@ -168,7 +169,7 @@ pub enum WaitCondition {
     Closed,
     /// Output after `after` matches a regular expression. A match may span entries of one stream.
     Output {
-        /// Over bytes, in the syntax of the `regex` crate.
+        /// Over bytes, in the syntax of the `regex` crate; within the bounds of [`wait_expression`].
         regex: String,
         /// Only output after this entry counts.
         after: Seq,
@@ -177,6 +178,18 @@ pub enum WaitCondition {
     Silence(Duration),
     /// The process tree listens on this TCP port; on any if `None`.
     Port(Option<u16>),
+}
+
+/// Compiles the expression of [`WaitCondition::Output`], or says why not. That takes up to some hundred milliseconds, so it
+/// belongs on a thread that serves nobody else. An expression has at most [`PATTERN_BYTES`], and takes at most
+/// `memory_bytes`, which is at most [`REGEX_BYTES`].
+pub fn wait_expression(regex: &str, memory_bytes: usize) -> Result<Regex, String> {
+    if regex.len() > PATTERN_BYTES {
+        return Err(format!("it has {} bytes, and may have {PATTERN_BYTES}", regex.len()));
+    }
+    let memory_bytes = memory_bytes.min(REGEX_BYTES);
+    let compiled = RegexBuilder::new(regex).size_limit(memory_bytes).dfa_size_limit(REGEX_BYTES / 4).build();
+    compiled.map_err(|error| error.to_string())
 }
 
 /// How waiting ended.

@@ -14,6 +14,7 @@
 
 mod engine;
 mod lines;
+mod matcher;
 mod paging;
 mod plain;
 mod selection;
@@ -24,6 +25,7 @@ use bytes::Bytes;
 use exec_core::{Gap, Head, Seq, Stream};
 
 pub use engine::{Chunk, Flow, Outside, ViewEngine};
+pub use matcher::{FoundLines, LineSearch};
 pub use paging::{PagedProgress, PagedView, view_by_reading};
 pub use plain::without_escapes;
 

@@ -1,8 +1,8 @@
 //! Bodies of HTTP requests that are read to their end, though nobody may want them.
 //!
-//! A server that answers while its client still sends closes the connection on it: the client sees a broken pipe, and never why it
-//! was refused. So a front gives its handlers a [`RequestBody`] instead of hyper's, and before it returns their response, it
-//! lets the [`UnreadBody`] read the rest and throw it away, within bounds.
+//! A server that answers while its client still sends closes the connection on it: the client sees a broken pipe, and
+//! never why it was refused. So a front gives its handlers a [`RequestBody`] instead of hyper's, and before it returns
+//! their response, it lets the [`UnreadBody`] read the rest and throw it away, within bounds.
 //!
 //! Deliberately absent: what a body may hold and how long its pieces may take, which each front decides for itself.
 
@@ -78,8 +78,12 @@ impl UnreadBody {
     /// Reads what is left, if anything is and the client sends it without being asked: one that waits for `100 Continue` is
     /// told by the response that nobody wants it.
     pub async fn discard(self, headers: &HeaderMap) {
-        let rest = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut rest) = rest.filter(|_| !headers.contains_key(EXPECT)) else { return };
+        self.discard_within(headers, DISCARD_TIMEOUT).await;
+    }
+
+    /// The same for not longer than this.
+    pub async fn discard_within(self, headers: &HeaderMap, timeout: Duration) {
+        let Some(mut rest) = self.take(headers) else { return };
         let mut bytes = 0;
         let read = async {
             while let Some(Ok(frame)) = rest.frame().await {
@@ -90,6 +94,60 @@ impl UnreadBody {
             }
         };
         // Whoever sends for ever is answered all the same.
-        let _ = tokio::time::timeout(DISCARD_TIMEOUT, read).await;
+        let _ = tokio::time::timeout(timeout, read).await;
+    }
+
+    /// Reads what is left while a response is sent that comes bit by bit: a client may read that before it ends its request, and
+    /// without its end the connection would not be there for the next one.
+    pub fn discard_beside<B>(self, headers: &HeaderMap, response: B) -> DiscardingBody<B> {
+        DiscardingBody { response, unread: self.take(headers), bytes: 0 }
+    }
+
+    fn take(self, headers: &HeaderMap) -> Option<Incoming> {
+        let rest = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        rest.filter(|_| !headers.contains_key(EXPECT))
+    }
+}
+
+/// The body of a response, with which the rest of the request's body is read and thrown away.
+pub struct DiscardingBody<B> {
+    response: B,
+    unread: Option<Incoming>,
+    bytes: usize,
+}
+
+impl<B> DiscardingBody<B> {
+    fn discard(&mut self, context: &mut Context<'_>) {
+        while let Some(unread) = &mut self.unread {
+            match Pin::new(unread).poll_frame(context) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(frame))) => self.bytes += frame.data_ref().map_or(0, Bytes::len),
+                Poll::Ready(None | Some(Err(_))) => self.unread = None,
+            }
+            if self.bytes > DISCARDED_BYTES {
+                self.unread = None;
+            }
+        }
+    }
+}
+
+impl<B: Body + Unpin> Body for DiscardingBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        self.discard(context);
+        Pin::new(&mut self.response).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.response.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.response.size_hint()
     }
 }

@@ -30,8 +30,9 @@ use rustix::net::SocketFlags;
 
 use crate::channel::{Channel, NO_REQUEST, Received};
 use crate::protocol::{KeeperEvent, KeeperRequest, Message, ProcessNumber, VERSION, request_id_of_start};
+use crate::spool::PumpOutcome;
 use crate::spool::directory::SpoolDirectory;
-use crate::spool::{PumpContext, PumpOutcome};
+use crate::stderr_log::log;
 use crate::tree::ProcessTrees;
 use child::{Answer, Child};
 use owner::{OwnerConnection, PastOwner};
@@ -319,6 +320,8 @@ impl Keeper {
             self.trees.recycle(tree);
         }
         self.send_all(events);
+        // What the exit has made room for, or a wait that was over by then, puts streams back into the set.
+        self.watch_streams(number);
         self.reap_orphans();
         self.busy_poll_until = Some(Instant::now() + BUSY_POLL);
     }
@@ -489,7 +492,7 @@ impl Keeper {
     fn refuse(&mut self, request_id: u64, errno: Errno) {
         match &self.owner {
             Some(owner) if !owner.said_hello() => self.detach_owner(),
-            _ if request_id == NO_REQUEST => eprintln!("exec-server keeper: a message did not read: {errno}"),
+            _ if request_id == NO_REQUEST => log(format_args!("exec-server keeper: a message did not read: {errno}")),
             _ => self.send(request_id, &KeeperEvent::Refused { errno: errno.raw_os_error() }, &[]),
         }
     }
@@ -531,6 +534,10 @@ impl Keeper {
             KeeperRequest::Members { number } => {
                 let pids = self.children.get(&number).map(Child::members).unwrap_or_default();
                 self.send(request_id, &KeeperEvent::Members { pids }, &[]);
+            }
+            KeeperRequest::FindSandbox { cgroup } => {
+                let found = self.trees.is_sandboxed(cgroup);
+                self.send(request_id, &KeeperEvent::SandboxFound { found }, &[]);
             }
             KeeperRequest::AddFd { number, role } => {
                 if let (Some(child), Some(fd)) = (self.children.get_mut(&number), descriptors.into_iter().next()) {
@@ -607,9 +614,9 @@ impl Keeper {
         }
         let Some(child) = self.children.get_mut(&number) else { return };
         let stream = child.stream(slot);
-        let outcome = child.pump(stream, PumpContext { now: Instant::now(), others_ready, wanted: None });
+        let outcome = child.pump(stream, others_ready);
         // The set is level-triggered and would report a stalled stream again at once. It is put back by `on_time`.
-        if let Some(PumpOutcome::Eof | PumpOutcome::Stalled) = outcome
+        if let Some(PumpOutcome::Eof | PumpOutcome::Stalled | PumpOutcome::WaitingForReader) = outcome
             && let Some(source) = child.source(stream)
         {
             let _ = epoll::delete(&self.epoll, source);

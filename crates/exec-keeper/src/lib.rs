@@ -24,6 +24,7 @@
 //!   spool          from the child's output to the log          spool/stream_mover, index_file, index
 //!   spool/log_files    from the log to a reader
 //!   spool/recovery     going on with a log whose writer was killed
+//!   stderr_log     what the keeper says to whoever looks for the cause of something strange
 //!   sys            system calls that rustix does not have; all the unsafe
 //! ```
 
@@ -35,6 +36,7 @@ pub mod protocol;
 mod spawn;
 pub mod spool;
 pub mod start_keeper;
+mod stderr_log;
 mod supervisor;
 mod sys;
 mod tree;

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::spool::LogFileKind;
 
 /// The keeper refuses an owner of another version, and names its own.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The keeper's name of a process; never used twice.
 pub type ProcessNumber = u64;
@@ -73,6 +73,9 @@ pub enum KeeperRequest {
     CloseFd { number: ProcessNumber, role: FdRole },
     /// The keeper drops the process and all its descriptors; a tree that is not gone is killed.
     Forget { number: ProcessNumber },
+    /// Asks whether the cgroup that the kernel knows by this number is, or was, that of a sandboxed process. The keeper knows
+    /// it before the process runs, and after it was forgotten. Answered by [`KeeperEvent::SandboxFound`].
+    FindSandbox { cgroup: u64 },
 }
 
 /// A message of the keeper.
@@ -139,6 +142,9 @@ pub enum KeeperEvent {
     Busy {
         #[serde(with = "postcard::fixint::le")]
         owner_pid: u32,
+    },
+    SandboxFound {
+        found: bool,
     },
 }
 

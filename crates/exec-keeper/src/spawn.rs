@@ -182,14 +182,7 @@ impl Spawner {
             cgroup_refused: false,
         })?;
         let cwd = c_string(record.cwd.as_os_str());
-        let stdio = match &ends.child {
-            ChildEnds::Pipes { stdin, stdout, stderr } => ChildStdio::Pipes {
-                stdin: stdin.as_ref().unwrap_or(&self.null).as_fd(),
-                stdout: stdout.as_fd(),
-                stderr: stderr.as_fd(),
-            },
-            ChildEnds::Pty => ChildStdio::Pty { master: ends.ours[0].1.as_fd() },
-        };
+        let stdio = ends.of_child(&self.null);
         let unconfined = |subject: &'static str| {
             move |errno| SpawnError { step: SpawnStep::Sandbox, errno, subject: subject.into(), cgroup_refused: false }
         };
@@ -356,9 +349,19 @@ impl StdioEnds {
             child: ChildEnds::Pty,
         })
     }
-}
 
-impl StdioEnds {
+    /// The descriptors that the child takes for its own; `null` where it has no stdin.
+    fn of_child<'a>(&'a self, null: &'a OwnedFd) -> ChildStdio<'a> {
+        match &self.child {
+            ChildEnds::Pipes { stdin, stdout, stderr } => ChildStdio::Pipes {
+                stdin: stdin.as_ref().unwrap_or(null).as_fd(),
+                stdout: stdout.as_fd(),
+                stderr: stderr.as_fd(),
+            },
+            ChildEnds::Pty => ChildStdio::Pty { master: self.ours[0].1.as_fd() },
+        }
+    }
+
     /// Makes the child's ends those of its user, who could not open them again otherwise (`/dev/stdout`, `/dev/tty`).
     fn give_to(&self, identity: &Identity) -> Result<(), Errno> {
         let user = Some(rustix::fs::Uid::from_raw(identity.uid));

@@ -61,6 +61,8 @@ pub struct Spool {
     stalled: StreamSet,
     /// Our share of the bytes that `directory` counts.
     accounted_bytes: u64,
+    /// What the index says of readers, for whoever resumes this log.
+    nobody_reads: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +151,7 @@ impl Spool {
             stall: None,
             stalled: StreamSet::NONE,
             accounted_bytes: 0,
+            nobody_reads: false,
         }
     }
 
@@ -159,6 +162,12 @@ impl Spool {
 
     pub fn head(&self) -> Head {
         self.log.head(self.retry_at.and(self.stall))
+    }
+
+    /// Whether nobody followed the log at the last move. If somebody did, and its writer was killed, the next one drops
+    /// nothing for a while ([`READER_TIMEOUT`](exec_core::limits::READER_TIMEOUT)): the reader may come back.
+    pub fn nobody_reads(&self) -> bool {
+        self.nobody_reads
     }
 
     pub fn open_streams(&self) -> StreamSet {
@@ -251,6 +260,7 @@ impl Spool {
         register_file: RegisterFile<'_>,
     ) -> Result<PumpOutcome, Errno> {
         self.write_records()?;
+        self.note_readers(context.wanted);
         let slot = slot_of(stream);
         let Some(mover) = self.movers[slot].as_ref().filter(|mover| mover.is_open()) else {
             return Ok(PumpOutcome::Eof);
@@ -301,6 +311,14 @@ impl Spool {
                 self.make_space(0, context.wanted)?;
                 Ok(PumpOutcome::Moved { bytes })
             }
+        }
+    }
+
+    fn note_readers(&mut self, wanted: Option<Seq>) {
+        let nobody_reads = wanted.is_none();
+        // If it fails it is tried again at the next move. It is one byte of the first page, which is on the disk already.
+        if self.nobody_reads != nobody_reads && self.log_files.index.write_nobody_reads(nobody_reads).is_ok() {
+            self.nobody_reads = nobody_reads;
         }
     }
 

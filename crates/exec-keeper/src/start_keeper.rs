@@ -16,6 +16,7 @@ use crate::channel::Channel;
 use crate::keeper::{self, KeeperConfig, OwnerExitPolicy};
 use crate::private_directory;
 use crate::spool::directory::SpoolDirectory;
+use crate::stderr_log::log;
 
 /// Name of the socket in the state directory.
 const SOCKET: &str = "keeper.sock";
@@ -28,6 +29,9 @@ const LOG: &str = "keeper.log";
 pub enum KeeperStartError {
     #[error("cannot use state folder {path:?}: {error}")]
     Directory { path: PathBuf, error: io::Error },
+    /// A file that we keep in the state directory.
+    #[error("cannot use {path:?}: {error}{}", advice_on(error))]
+    File { path: PathBuf, error: io::Error },
     /// Its owner could read our logs and connect to the keeper.
     #[error("state folder {path:?} belongs to somebody else (uid {uid}): choose one of your own")]
     Foreign { path: PathBuf, uid: u32 },
@@ -73,7 +77,7 @@ pub fn as_thread(
     };
     let run = move || {
         if let Err(errno) = keeper::run(config) {
-            eprintln!("exec-server: the keeper's loop failed: {errno}");
+            log(format_args!("exec-server: the keeper's loop failed: {errno}"));
         }
     };
     let handle = std::thread::Builder::new().name("keeper".into()).spawn(run).map_err(KeeperStartError::Thread)?;
@@ -114,24 +118,42 @@ pub fn connect_or_start(
     private_directory::create(state)?;
     let path = state.join(SOCKET);
     let address = SocketAddrUnix::new(&path).map_err(|_| KeeperStartError::LongPath { path: path.clone() })?;
-    let at = |error| KeeperStartError::Directory { path: state.to_owned(), error };
+    let open = |name: &str| {
+        let path = state.join(name);
+        private_directory::open_file(&path).map_err(|error| KeeperStartError::File { path, error })
+    };
+    let at_socket = |errno: Errno| KeeperStartError::File { path: path.clone(), error: errno.into() };
+    let connect = || connect(new_socket()?, &address, at_socket);
     // Two owners that find no keeper at the same time must not both start one. The lock is released when the file is
     // closed: when this returns, or by the kernel if we are killed.
-    let lock = private_directory::open_file(&state.join(LOCK)).map_err(at)?;
+    let lock = open(LOCK)?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
-    if let Some(channel) = connect(&address)? {
+    if let Some(channel) = connect()? {
         return Ok(channel);
     }
     // Nobody listens, so the socket is left over from a keeper that is gone.
     let _ = std::fs::remove_file(&path);
     let listener = new_socket()?;
-    rustix::net::bind(&listener, &address)?;
+    rustix::net::bind(&listener, &address).map_err(at_socket)?;
     rustix::net::listen(&listener, 8)?;
-    let log = private_directory::open_file(&state.join(LOG)).map_err(at)?;
+    let log = open(LOG)?;
     let args = ["--orphan-ttl-ms".into(), orphan_ttl.as_millis().to_string().into()];
     // We do not wait for it: it is meant to outlive us, and init reaps it then.
     drop(spawn_keeper(program, listener, &args, spool, total_bytes, Stdio::from(log))?);
-    connect(&address)?.ok_or(KeeperStartError::System(Errno::CONNREFUSED))
+    connect()?.ok_or(KeeperStartError::System(Errno::CONNREFUSED))
+}
+
+/// What to do about a file that cannot be used. Only where something else has its name is it to be removed: without its socket, a
+/// keeper that runs could not be found again, and would end what it keeps.
+fn advice_on(error: &io::Error) -> &'static str {
+    let is_something_else = error.kind() == io::ErrorKind::InvalidInput
+        || [Errno::ISDIR, Errno::LOOP, Errno::NXIO, Errno::ADDRINUSE, Errno::PROTOTYPE]
+            .iter()
+            .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
+    match is_something_else {
+        true => "; a server keeps that file in its state folder, so remove what is there instead",
+        false => "",
+    }
 }
 
 /// A keeper would fail later, and say less.
@@ -163,13 +185,13 @@ fn run_process(directory: &Path, total_bytes: u64, on_owner_exit: OwnerExitPolic
 /// The main function of a keeper process; `args` are those that `spawn_keeper` passes.
 pub fn main(args: impl Iterator<Item = std::ffi::OsString>) -> std::process::ExitCode {
     let Some((directory, total_bytes, on_owner_exit)) = parse_args(args) else {
-        eprintln!("exec-server keeper: this is started by exec-server itself, not by hand");
+        log("exec-server keeper: this is started by exec-server itself, not by hand");
         return std::process::ExitCode::from(2);
     };
     match run_process(&directory, total_bytes, on_owner_exit) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(errno) => {
-            eprintln!("exec-server keeper: the loop failed: {errno}");
+            log(format_args!("exec-server keeper: the loop failed: {errno}"));
             std::process::ExitCode::FAILURE
         }
     }
@@ -222,11 +244,31 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-fn connect(address: &SocketAddrUnix) -> Result<Option<Channel>, KeeperStartError> {
-    let socket = new_socket()?;
+fn connect(
+    socket: OwnedFd,
+    address: &SocketAddrUnix,
+    failed: impl FnOnce(Errno) -> KeeperStartError,
+) -> Result<Option<Channel>, KeeperStartError> {
     match rustix::net::connect(socket.as_fd(), address) {
         Ok(()) => Ok(Some(Channel::from_socket(socket)?)),
         Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
-        Err(errno) => Err(errno.into()),
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_something_else_is_to_be_removed() {
+        let said = |error: io::Error| KeeperStartError::File { path: "/s/keeper.sock".into(), error }.to_string();
+        for errno in [Errno::ISDIR, Errno::LOOP, Errno::ADDRINUSE] {
+            assert!(said(errno.into()).contains("remove what is there"), "{errno}");
+        }
+        // A keeper may listen there, and would end what it keeps if it could not be found any more.
+        for errno in [Errno::MFILE, Errno::NOSPC, Errno::ACCESS, Errno::NOMEM] {
+            assert!(!said(errno.into()).contains("remove"), "{errno}");
+        }
     }
 }

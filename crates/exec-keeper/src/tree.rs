@@ -21,6 +21,7 @@ use std::time::Instant;
 use exec_core::{ExitCause, ExitStatus, Limit, LimitReport, LimitSet, ResourceLimits, ResourceUsage};
 use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit, pidfd_open, pidfd_send_signal};
 
+use crate::stderr_log::log;
 use crate::sys::clone::CgroupEntry;
 use cgroup::{Cgroup, CgroupPool};
 use limits::TreeLimits;
@@ -70,7 +71,20 @@ impl ProcessTrees {
     }
 
     /// The tree is empty until a child is spawned into it. Fails if one of its limits cannot be enforced.
-    pub(crate) fn create(&mut self, limits: &ResourceLimits) -> Result<Tree, LimitUnavailable> {
+    pub(crate) fn create(&mut self, limits: &ResourceLimits, is_sandboxed: bool) -> Result<Tree, LimitUnavailable> {
+        let tree = self.create_with(limits)?;
+        if let (Some(pool), Some(cgroup)) = (&mut self.pool, &tree.cgroup) {
+            pool.set_sandboxed(cgroup, is_sandboxed);
+        }
+        Ok(tree)
+    }
+
+    /// Whether the cgroup that the kernel knows by this number is, or was, that of a sandboxed tree.
+    pub(crate) fn is_sandboxed(&self, cgroup: u64) -> bool {
+        self.pool.as_ref().is_some_and(|pool| pool.is_sandboxed(cgroup))
+    }
+
+    fn create_with(&mut self, limits: &ResourceLimits) -> Result<Tree, LimitUnavailable> {
         self.next_mark += 1;
         let (mark, born_inside) = (self.next_mark, self.born_inside);
         if limits.is_empty() {
@@ -141,9 +155,9 @@ impl ProcessTrees {
         }
         if tree.cgroup.is_none() && !marked && !self.told_about_marks {
             self.told_about_marks = true;
-            eprintln!(
+            log(
                 "exec-server keeper: children can be put neither into a cgroup nor under the limit RTTIME; a descendant \
-                 that leaves its parent and its session may outlive its tree"
+                 that leaves its parent and its session may outlive its tree",
             );
         }
         if tree.cgroup.is_none() && tree.limits.as_ref().is_some_and(TreeLimits::need_v2) {
@@ -213,7 +227,7 @@ impl Tree {
             None => {
                 for found in self.search(leader).into_iter().filter(|found| !is_leader(found.pid)) {
                     signal_pinned(found.pid, signal, || {
-                        Found::read(found.pid, false).is_some_and(|now| now.start == found.start)
+                        ProcStat::read(found.pid, false).is_some_and(|now| now.start == found.start)
                     });
                 }
             }
@@ -271,7 +285,7 @@ impl Tree {
         self.limits.as_ref().map(TreeLimits::rlimits).unwrap_or_default()
     }
 
-    fn search(&self, leader: Option<Leader<'_>>) -> Vec<Found> {
+    fn search(&self, leader: Option<Leader<'_>>) -> Vec<ProcStat> {
         let leader = leader.map(|leader| leader.pid);
         tree_of(all_processes(self.mark, leader), leader)
     }
@@ -284,7 +298,7 @@ pub fn try_limits() -> Vec<(Limit, Result<exec_core::LimitMeans, String>)> {
     let try_one = |limit: Limit| {
         let mut asked = ResourceLimits::default();
         asked.set(limit, 1 << 30);
-        let tree = trees.create(&asked).map_err(|LimitUnavailable { why }| why)?;
+        let tree = trees.create(&asked, false).map_err(|LimitUnavailable { why }| why)?;
         let means = tree.limit_report().and_then(|report| report.get(limit));
         trees.recycle(tree);
         means.ok_or_else(|| "it was left out".to_owned())
@@ -316,7 +330,7 @@ fn first_mark() -> u64 {
 
 /// A process as `/proc` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Found {
+struct ProcStat {
     pid: u32,
     parent: u32,
     session: u32,
@@ -327,7 +341,7 @@ struct Found {
     marked: bool,
 }
 
-impl Found {
+impl ProcStat {
     fn read(pid: u32, marked: bool) -> Option<Self> {
         Self::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, marked)
     }
@@ -347,7 +361,7 @@ impl Found {
 }
 
 fn is_alive(pid: u32) -> bool {
-    Found::read(pid, false).is_some_and(|found| found.alive)
+    ProcStat::read(pid, false).is_some_and(|found| found.alive)
 }
 
 fn has_mark(pid: u32, mark: u64) -> bool {
@@ -356,20 +370,20 @@ fn has_mark(pid: u32, mark: u64) -> bool {
 }
 
 /// All processes of the machine, or none if none of them can be in the tree.
-fn all_processes(mark: u64, leader: Option<u32>) -> Vec<Found> {
+fn all_processes(mark: u64, leader: Option<u32>) -> Vec<ProcStat> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let pids: Vec<(u32, bool)> = pids.map(|pid| (pid, has_mark(pid, mark))).collect();
     if leader.is_none() && !pids.iter().any(|(_, marked)| *marked) {
         return Vec::new();
     }
-    pids.into_iter().filter_map(|(pid, marked)| Found::read(pid, marked)).collect()
+    pids.into_iter().filter_map(|(pid, marked)| ProcStat::read(pid, marked)).collect()
 }
 
 /// Those with the mark, the leader, its session, and the children of all these.
-fn tree_of(all: Vec<Found>, leader: Option<u32>) -> Vec<Found> {
+fn tree_of(all: Vec<ProcStat>, leader: Option<u32>) -> Vec<ProcStat> {
     let ours = std::process::id();
-    let begins = |found: &&Found| found.marked || Some(found.pid) == leader || Some(found.session) == leader;
+    let begins = |found: &&ProcStat| found.marked || Some(found.pid) == leader || Some(found.session) == leader;
     let mut members: HashSet<u32> = all.iter().filter(begins).map(|found| found.pid).collect();
     loop {
         let known = members.len();
@@ -399,14 +413,14 @@ mod tests {
         assert_eq!(hard_limit("Max realtime timeout unlimited unlimited us\n"), None);
     }
 
-    fn found(pid: u32, parent: u32, session: u32, marked: bool) -> Found {
-        Found { pid, parent, session, start: 1, alive: true, marked }
+    fn found(pid: u32, parent: u32, session: u32, marked: bool) -> ProcStat {
+        ProcStat { pid, parent, session, start: 1, alive: true, marked }
     }
 
     #[test]
     fn a_tree_is_the_marked_and_the_children_of_its_members() {
         let outsider = found(9, 1, 9, false);
-        let zombie = Found { alive: false, ..found(15, 10, 10, true) };
+        let zombie = ProcStat { alive: false, ..found(15, 10, 10, true) };
         let all = vec![found(12, 11, 12, false), outsider, found(10, 2, 10, true), found(11, 10, 11, false), zombie];
         let pids = |leader| tree_of(all.clone(), leader).into_iter().map(|found| found.pid).collect::<Vec<_>>();
         assert_eq!(pids(None), [12, 10, 11]);
@@ -420,7 +434,7 @@ mod tests {
                 "7 (a) b) {state} 3 7 5 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 {threads} 0 987 0 0 18446744073709551615\n"
             )
         };
-        let read = |state, threads| Found::parse(7, &stat(state, threads), false).expect("it is one");
+        let read = |state, threads| ProcStat::parse(7, &stat(state, threads), false).expect("it is one");
         assert_eq!((read("S", 1).parent, read("S", 1).session, read("S", 1).start), (3, 5, 987));
         assert!(read("S", 1).alive && read("Z", 2).alive && !read("Z", 1).alive);
     }

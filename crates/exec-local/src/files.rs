@@ -10,8 +10,8 @@
 //! - `write`, through `write_target` (what is at the path now), `atomic_replace` (a temporary file and a rename) and
 //!   `temp_registry` (which finds temporary files again after a kill);
 //! - `change_set`: several changes, all or none, by a journal;
-//! - `copy`, `remove`, `walk`, `walk_page`, `filtered_walk` (globs and ignore files), `search`, `watch`: verbs over trees; some go
-//!   through them by `descent`.
+//! - `copy`, `remove`, `walk`, `walk_page`, `filtered_walk` (globs and ignore files), `search`, `watch`: verbs over
+//!   trees; some go through them by `descent`.
 //!
 //! Nothing here knows of connections, handle names, URIs or JSON.
 
@@ -57,9 +57,10 @@ use exec_env::files::{
 use exec_sandbox::path_rules::{GlobCache, MachinePaths, PathRules};
 
 use crate::accounts;
+use crate::call_rights::CallRights;
 use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
 use crate::user_rights::UserRights;
-use blocking::{BlockingPool, CancelFlag, PoolSize};
+use blocking::{BlockingPool, CancelFlag, PoolSize, PoolWithRights};
 use change_set::Journals;
 use hash::PartialHash;
 use policy::{CallPolicy, CeilingRules};
@@ -87,8 +88,8 @@ pub struct LocalFiles {
     searches: BlockingPool,
     shared: Arc<Shared>,
     descriptors: DescriptorBudget,
-    /// Whose rights every verb has, as the pools know it; those of this process if `None`.
-    rights: Option<Arc<UserRights>>,
+    /// Whose rights every verb has; those of this process if `None`, or what a policy leaves of them.
+    user: Option<Arc<UserRights>>,
     /// What binds every verb.
     policy: Option<Arc<SandboxPolicy>>,
     /// What binds every verb besides.
@@ -162,7 +163,7 @@ impl LocalFiles {
                 globs: GlobCache::default(),
             }),
             descriptors: DescriptorBudget::of_this_process(),
-            rights: None,
+            user: None,
             policy: None,
             ceilings: Vec::new(),
         }
@@ -188,12 +189,32 @@ impl LocalFiles {
         self.descriptors.take(purpose, 1).map_err(|full| FileReason::TooManyOpenFiles { limit: full.limit })
     }
 
-    /// Finds out, where that may block, what this call may reach. That takes the rights of this process: a user who may not follow a
-    /// link in a rule must not be out of the rule's reach.
+    /// Finds out, where that may block, what this call may reach. That takes the rights of this process: a user who may
+    /// not follow a link in a rule must not be out of the rule's reach.
     fn call_policy(&self) -> impl FnOnce() -> Result<CallPolicy, FileReason> + Send + 'static + use<> {
         let (shared, policy, ceilings) = (Arc::clone(&self.shared), self.policy.clone(), self.ceilings.clone());
-        let is_another_user = self.rights.is_some();
+        let is_another_user = self.user.is_some();
         move || shared.call_policy(policy.as_deref(), &ceilings, is_another_user)
+    }
+
+    /// Whose rights a call has. Under a policy it has no capabilities, as a process has none in a sandbox; but where
+    /// all files may be read, to read them is left to the server, as Codex leaves it to its own.
+    fn rights(&self, effect: Effect) -> CallRights {
+        match (&self.user, &self.policy) {
+            (Some(user), _) => CallRights::OfUser(Arc::clone(user)),
+            (None, None) => CallRights::OfServer,
+            (None, Some(policy)) if effect == Effect::Reads && policy.files.reads_everything() => CallRights::OfServer,
+            (None, Some(_)) => CallRights::WithoutCapabilities,
+        }
+    }
+
+    /// The same pool for calls with the rights that they have to have. Without those there is none.
+    fn with_rights(&self, pool: &BlockingPool, effect: Effect) -> Result<PoolWithRights, FileReason> {
+        let rights = self.rights(effect);
+        rights.are_given().map_err(|errno| FileReason::Unsupported {
+            why: format!("under a policy files are used without capabilities, and the kernel does not let this server put them down: {errno}"),
+        })?;
+        Ok(pool.with_rights(rights))
     }
 
     /// Runs a verb that takes microseconds, unless the disk is slow.
@@ -203,14 +224,9 @@ impl LocalFiles {
         path: &Path,
         work: impl FnOnce(&CallPolicy, &Path, &Shared) -> Result<T, FileReason> + Send + 'static,
     ) -> FileFuture<'a, T> {
-        let (path, shared) = (path.to_owned(), Arc::clone(&self.shared));
-        Box::pin(self.short.run_prepared(self.call_policy(), move |policy, _| {
-            let done = policy.and_then(|policy| {
-                let done = work(&policy, &path, &shared);
-                done.map_err(|reason| policy.explain(reason))
-            });
-            done.map_err(|reason| FileError::new(verb, path, reason))
-        }))
+        self.run_on(&self.short, verb, effect_of(verb), path, move |policy, path, shared, _| {
+            work(policy, path, shared).map_err(|reason| FileError::new(verb, path, reason))
+        })
     }
 
     /// Runs a verb over a whole tree. `verb` and `path` are for the case that it cannot begin.
@@ -220,21 +236,80 @@ impl LocalFiles {
         path: &Path,
         work: impl FnOnce(&CallPolicy, &Path, &Shared, &CancelFlag) -> Result<T, FileError> + Send + 'static,
     ) -> FileFuture<'a, T> {
-        Box::pin(self.long.run_prepared(self.call_policy(), self.whole_tree(verb, path, work)))
+        self.run_on(&self.long, verb, effect_of(verb), path, work)
     }
 
-    fn whole_tree<T: Send + 'static>(
-        &self,
+    fn run_on<'a, T: Send + 'static>(
+        &'a self,
+        pool: &BlockingPool,
         verb: FileVerb,
+        effect: Effect,
         path: &Path,
         work: impl FnOnce(&CallPolicy, &Path, &Shared, &CancelFlag) -> Result<T, FileError> + Send + 'static,
-    ) -> impl FnOnce(Result<CallPolicy, FileReason>, &CancelFlag) -> Result<T, FileError> + Send + 'static {
+    ) -> FileFuture<'a, T> {
+        let work = move |policy: &_, (), path: &_, shared: &_, cancel: &_| work(policy, path, shared, cancel);
+        self.run_prepared_on(pool, verb, effect, path, |_| (), work)
+    }
+
+    /// The same with a first part for what the server keeps about the call, which the caller's rights need not reach.
+    fn run_prepared_on<'a, P: Send + 'static, T: Send + 'static>(
+        &'a self,
+        pool: &BlockingPool,
+        verb: FileVerb,
+        effect: Effect,
+        path: &Path,
+        prepare: impl FnOnce(&Shared) -> P + Send + 'static,
+        work: impl FnOnce(&CallPolicy, P, &Path, &Shared, &CancelFlag) -> Result<T, FileError> + Send + 'static,
+    ) -> FileFuture<'a, T> {
         let (path, shared) = (path.to_owned(), Arc::clone(&self.shared));
-        move |policy, cancel| match policy {
-            Ok(policy) => work(&policy, &path, &shared, cancel)
-                .map_err(|error| FileError { reason: policy.explain(error.reason), ..error }),
-            Err(reason) => Err(FileError::new(verb, path, reason)),
-        }
+        let pool = self.with_rights(pool, effect);
+        Box::pin(async move {
+            let pool = pool.map_err(|reason| FileError::new(verb, path.clone(), reason))?;
+            let (resolve, keeps, of) = (self.call_policy(), Arc::clone(&shared), path.clone());
+            let prepare = move || resolve().map(|policy| (policy, prepare(&keeps)));
+            let performed = pool.run_prepared(prepare, move |prepared, cancel| match prepared {
+                Ok((policy, prepared)) => work(&policy, prepared, &path, &shared, cancel)
+                    .map_err(|error| FileError { reason: policy.explain(error.reason), ..error }),
+                Err(reason) => Err(FileError::new(verb, path, reason)),
+            });
+            performed.await.unwrap_or_else(|errno| Err(FileError::new(verb, of, os(errno))))
+        })
+    }
+}
+
+/// What a call does to files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Reads,
+    Changes,
+}
+
+fn effect_of(verb: FileVerb) -> Effect {
+    match verb {
+        FileVerb::Read
+        | FileVerb::ReadBlock
+        | FileVerb::Metadata
+        | FileVerb::Canonicalize
+        | FileVerb::ReadDirectory
+        | FileVerb::Walk
+        | FileVerb::Attributes
+        | FileVerb::ReadLink
+        | FileVerb::Watch
+        | FileVerb::Search
+        | FileVerb::Glob => Effect::Reads,
+        FileVerb::Open
+        | FileVerb::WriteBlock
+        | FileVerb::Close
+        | FileVerb::Write
+        | FileVerb::ChangeSet
+        | FileVerb::CreateDirectory
+        | FileVerb::Remove
+        | FileVerb::Copy
+        | FileVerb::Rename
+        | FileVerb::SetPermissions
+        | FileVerb::SetTimes
+        | FileVerb::SetAttributes
+        | FileVerb::CreateSymlink => Effect::Changes,
     }
 }
 
@@ -250,10 +325,12 @@ impl Files for LocalFiles {
             let opened = self
                 .short(FileVerb::Read, path, move |policy, path, _| PartialHash::open(policy, path, algorithm, links));
             let mut partial = opened.await?;
+            let pool = self.with_rights(&self.short, Effect::Reads);
+            let pool = pool.map_err(|reason| FileError::new(FileVerb::Read, path, reason))?;
             // A call of its own for each piece: a file of any size occupies no thread for long, and when the caller drops
             // this future, no further piece is read.
             loop {
-                let added = self.short.run(move |_| partial.add_piece()).await;
+                let added = pool.run(move |_| partial.add_piece()).await.map_err(os).flatten();
                 match added.map_err(|reason| FileError::new(FileVerb::Read, path, reason))? {
                     ControlFlow::Continue(more) => partial = more,
                     ControlFlow::Break(hash) => return Ok(hash),
@@ -263,28 +340,38 @@ impl Files for LocalFiles {
     }
 
     fn open<'a>(&'a self, path: &'a Path, mode: OpenMode, links: LinkPolicy) -> FileFuture<'a, Box<dyn OpenFile>> {
-        let pool = self.short.clone();
+        let effect = if mode == OpenMode::Read { Effect::Reads } else { Effect::Changes };
         Box::pin(async move {
-            let permit = self.take_descriptor(DescriptorUse::FileHandles);
-            let permit = permit.map_err(|reason| FileError::new(FileVerb::Open, path, reason))?;
-            let work = self.whole_tree(FileVerb::Open, path, move |policy, path, _, _| {
+            let failed = |reason| FileError::new(FileVerb::Open, path, reason);
+            let permit = self.take_descriptor(DescriptorUse::FileHandles).map_err(failed)?;
+            let pool = self.with_rights(&self.short, effect).map_err(failed)?;
+            let opened = self.run_on(&self.short, FileVerb::Open, effect, path, move |policy, path, _, _| {
                 read::open(policy, path.to_owned(), mode, links, permit, pool)
             });
-            let opened = self.short.run_prepared(self.call_policy(), work);
             Ok(Box::new(opened.await?) as Box<dyn OpenFile>)
         })
     }
 
     fn write<'a>(&'a self, path: &'a Path, bytes: Bytes, options: WriteOptions) -> FileFuture<'a, ()> {
-        self.short(FileVerb::Write, path, move |policy, path, shared| {
-            write::write(policy, path, &bytes, options, &shared.file_locks, &shared.temp_registry)
-        })
+        let register = |shared: &Shared| shared.temp_registry.open_file();
+        let work = move |policy: &_, (), path: &_, shared: &Shared, _: &_| {
+            let written = write::write(policy, path, &bytes, options, &shared.file_locks, &shared.temp_registry);
+            written.map_err(|reason| FileError::new(FileVerb::Write, path, reason))
+        };
+        self.run_prepared_on(&self.short, FileVerb::Write, Effect::Changes, path, register, work)
     }
 
     fn change_set(&self, changes: ChangeSet) -> FileFuture<'_, ()> {
         let first = changes.changes.first().map(|change| change.path.clone()).unwrap_or_default();
-        let is_another_user = self.rights.is_some();
-        self.long(FileVerb::ChangeSet, &first, move |policy, first, shared, cancel| {
+        let is_another_user = self.user.is_some();
+        // What a killed server has left is finished, and the journal is opened, before the call's rights are taken: those
+        // may not reach either.
+        let begin = move |shared: &Shared| {
+            let journals = shared.journals.as_ref().filter(|_| !is_another_user)?;
+            journals.recover();
+            Some(journals.begin())
+        };
+        let work = move |policy: &_, journal, first: &Path, shared: &Shared, cancel: &_| {
             let unsupported = |why: &str| {
                 let reason = FileReason::Unsupported { why: why.to_owned() };
                 Err(FileError::new(FileVerb::ChangeSet, first, reason))
@@ -295,13 +382,14 @@ impl Files for LocalFiles {
                     "several changes at once are made with the server's own rights only: make one at a time",
                 );
             }
-            let Some(journals) = &shared.journals else {
+            let Some(journal) = journal else {
                 return unsupported(
                     "several changes at once need a directory for their journal: open the environment with one",
                 );
             };
-            change_set::change_set(policy, &changes, journals, &shared.file_locks, cancel)
-        })
+            change_set::change_set(policy, &changes, journal, &shared.file_locks, cancel)
+        };
+        self.run_prepared_on(&self.long, FileVerb::ChangeSet, Effect::Changes, &first, begin, work)
     }
 
     fn create_directory<'a>(&'a self, path: &'a Path, options: CreateDirectoryOptions) -> FileFuture<'a, ()> {
@@ -311,20 +399,19 @@ impl Files for LocalFiles {
     }
 
     fn remove<'a>(&'a self, path: &'a Path, options: RemoveOptions) -> FileFuture<'a, ()> {
-        let work = self.whole_tree(FileVerb::Remove, path, move |policy, path, _, cancel| {
+        let pool = if options.recursive { &self.long } else { &self.short };
+        self.run_on(pool, FileVerb::Remove, Effect::Changes, path, move |policy, path, _, cancel| {
             remove::remove(policy, path, options, cancel)
-        });
-        match options.recursive {
-            true => Box::pin(self.long.run_prepared(self.call_policy(), work)),
-            false => Box::pin(self.short.run_prepared(self.call_policy(), work)),
-        }
+        })
     }
 
     fn copy<'a>(&'a self, source: &'a Path, destination: &'a Path, options: CopyOptions) -> FileFuture<'a, Copied> {
         let destination = destination.to_owned();
-        self.long(FileVerb::Copy, source, move |policy, source, shared, cancel| {
+        let register = |shared: &Shared| shared.temp_registry.open_file();
+        let work = move |policy: &_, (), source: &_, shared: &Shared, cancel: &_| {
             copy::copy(policy, source, &destination, &options, &shared.temp_registry, cancel)
-        })
+        };
+        self.run_prepared_on(&self.long, FileVerb::Copy, Effect::Changes, source, register, work)
     }
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path, options: RenameOptions) -> FileFuture<'a, ()> {
@@ -423,7 +510,10 @@ impl Files for LocalFiles {
         let (missing, present) = (missing.to_vec(), present.map(Path::to_owned));
         Box::pin(async move {
             let permit = self.take_descriptor(DescriptorUse::Watches);
-            watch::watch_missing(self.call_policy(), missing, present, permit, &self.short).await
+            let pool = self.with_rights(&self.short, Effect::Reads);
+            let first = missing.first().cloned().unwrap_or_default();
+            let pool = pool.map_err(|reason| FileError::new(FileVerb::Watch, first, reason))?;
+            watch::watch_missing(self.call_policy(), missing, present, permit, &pool).await
         })
     }
 
@@ -431,14 +521,21 @@ impl Files for LocalFiles {
         Box::pin(async move {
             let root = root.to_owned();
             let permit = self.take_descriptor(DescriptorUse::Watches);
-            let policy = self.call_policy();
-            let changes = watch::watch(policy, root, options, permit, &self.long, self.short.clone()).await?;
+            let failed = |reason| FileError::new(FileVerb::Watch, root.clone(), reason);
+            let long = self.with_rights(&self.long, Effect::Reads).map_err(failed)?;
+            let short = self.with_rights(&self.short, Effect::Reads).map_err(failed)?;
+            let changes = watch::watch(self.call_policy(), root, options, permit, &long, short).await?;
             Ok(Box::new(changes) as Box<dyn ChangeStream>)
         })
     }
 
     fn search<'a>(&'a self, query: SearchQuery) -> FileFuture<'a, Box<dyn SearchResults>> {
-        Box::pin(search::search(self.call_policy(), query, &self.short, self.searches.clone()))
+        Box::pin(async move {
+            let failed = |reason| FileError::new(FileVerb::Search, query.root.clone(), reason);
+            let short = self.with_rights(&self.short, Effect::Reads).map_err(failed)?;
+            let searches = self.with_rights(&self.searches, Effect::Reads).map_err(failed)?;
+            search::search(self.call_policy(), query, &short, searches).await
+        })
     }
 
     fn glob<'a>(&'a self, query: GlobQuery) -> FileFuture<'a, GlobMatches> {
@@ -449,15 +546,9 @@ impl Files for LocalFiles {
     fn as_user<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<Arc<dyn Files>, FileReason>> {
         let user = user.to_owned();
         Box::pin(async move {
-            let found = self.short.with_rights(None).run(move |_| rights_of(&user)).await;
-            let rights = found.map_err(|why| FileReason::UserUnavailable { why })?.map(Arc::new);
-            Ok(Arc::new(Self {
-                short: self.short.with_rights(rights.clone()),
-                long: self.long.with_rights(rights.clone()),
-                searches: self.searches.with_rights(rights.clone()),
-                rights,
-                ..self.clone()
-            }) as Arc<dyn Files>)
+            let found = self.short.run(move |_| rights_of(&user)).await;
+            let user = found.map_err(|why| FileReason::UserUnavailable { why })?.map(Arc::new);
+            Ok(Arc::new(Self { user, ..self.clone() }) as Arc<dyn Files>)
         })
     }
 

@@ -2,9 +2,9 @@
 //!
 //! The client is made with the first request, because making one reads the machine's certificate store. A machine
 //! without such a store can still use plain HTTP. Beside the store (or what `SSL_CERT_FILE` names in its place) the
-//! certificates in the file that `CODEX_CA_CERTIFICATE` names are trusted. Redirections are followed by `redirect`, not by the library, because
-//! clients depend on their details. Deliberately absent: cookies, decompression, HTTP/2 (every server still speaks
-//! 1.1), and any header of our own but `accept: */*` and what the protocol demands.
+//! certificates in the file that `CODEX_CA_CERTIFICATE` names are trusted. Redirections are followed by `redirect`, not
+//! by the library, because clients depend on their details. Deliberately absent: cookies, decompression, HTTP/2 (every
+//! server still speaks 1.1), and any header of our own but `accept: */*` and what the protocol demands.
 
 mod redirect;
 

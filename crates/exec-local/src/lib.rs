@@ -6,10 +6,13 @@
 //! stdin:   stdin (a queue per process), write_journal (which writes happened, for the next owner)
 //! ```
 //!
-//! - `processes`, with `processes/process`: the verbs over processes, and the table behind them;
-//! - `sandbox`: what this host can enforce, and a plan for each sandboxed start; `socket_cgroup`: whose connection it is;
+//! - `processes`: the verbs over processes; `processes/table`, `processes/start`, `processes/process`: the table behind
+//!   them, how one is started, and what one can do;
+//! - `sandbox`: what this host can enforce, and a plan for each sandboxed start; `held_placeholders`: the files that stand
+//!   in for what its policy names and is missing; `socket_cgroup`: whose connection it is;
 //! - `proxy`: the proxies of processes, each with its own rules;
-//! - `accounts`: the users that processes may run as, and file calls; `user_rights`: file calls with the rights of one;
+//! - `accounts`: the users that processes may run as, and file calls; `call_rights`: whose rights a file call has;
+//!   `user_rights`: those of another user;
 //! - `keeper_client`: requests to the keeper and their replies;
 //! - `output_mover`, `process_log`, `readers`: output on its way to the readers, and how far each of them has read;
 //! - `stdin`, `write_journal`: writes to a child, each of which happens once;
@@ -27,6 +30,7 @@
 #![warn(missing_docs)]
 
 mod accounts;
+mod call_rights;
 pub mod descriptors;
 pub mod files;
 mod held_placeholders;
@@ -242,8 +246,8 @@ impl LocalEnvironment {
     /// not be served: it could ask for another one without a sandbox. True also where that cannot be known while there
     /// are such processes. Only those count that have the network. What came through the proxy of a process, sandboxed or
     /// not, or through a stream, is not served either.
-    pub fn is_from_a_sandbox(&self, peer: std::net::SocketAddr, own: std::net::SocketAddr) -> bool {
-        self.processes.is_from_a_sandbox(peer, own)
+    pub async fn is_from_a_sandbox(&self, peer: std::net::SocketAddr, own: std::net::SocketAddr) -> bool {
+        self.processes.is_from_a_sandbox(peer, own).await
     }
 
     /// The descriptors of this process, from which its fronts take theirs.

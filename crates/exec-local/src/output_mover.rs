@@ -165,6 +165,8 @@ impl OutputMover {
     ) -> Event {
         let deadline = self.spool.deadline();
         let waits = self.spool.head().stalled.is_some() || self.child_waits_since.is_some();
+        // Whoever comes first is noted, for the next owner.
+        let first_reader_counts = self.spool.nobody_reads();
         let patience = self.child_waits_since.and_then(|since| self.readers.deadline_of_slowest(since));
         let [first, second] = &self.sources;
         tokio::select! {
@@ -173,7 +175,7 @@ impl OutputMover {
             notification = self.notifications.recv() => notification.map_or(Event::Abandoned, Event::Notification),
             () = until(deadline) => Event::Deadline,
             // On a full disk, what was read can be dropped.
-            () = self.readers.moved(), if waits => Event::ReaderMoved,
+            () = self.readers.moved(), if waits || first_reader_counts => Event::ReaderMoved,
             () = until(patience) => Event::ReaderTimedOut,
             () = ready(first), if !waits => Event::Ready(0),
             () = ready(second), if !waits => Event::Ready(1),

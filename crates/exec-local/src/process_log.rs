@@ -94,7 +94,24 @@ pub(crate) struct LocalFollower {
 }
 
 impl LocalFollower {
-    pub(crate) async fn advance(&mut self, max_bytes: usize) -> Result<Option<Page>, ProcessReason> {
+    /// Up to where it has read.
+    pub(crate) fn position(&self) -> Seq {
+        self.after
+    }
+
+    /// For a reader that reads the files itself: it has read up to this entry.
+    pub(crate) fn pass(&mut self, upto: Seq) {
+        self.after = upto;
+        self.reader.advance_to(upto);
+    }
+
+    /// Waits until there is something behind its position; `false` if nothing more can come.
+    pub(crate) async fn has_more(&self) -> bool {
+        self.log.wait_for_news(self.after, None).await;
+        self.after.saturating_add(1) < self.log.head().next_seq
+    }
+
+    async fn advance(&mut self, max_bytes: usize) -> Result<Option<Page>, ProcessReason> {
         if self.finished {
             return Ok(None);
         }
@@ -129,8 +146,11 @@ impl LogFollower for LocalFollower {
 
     fn acknowledge(&mut self, upto: Seq, patience: Duration) {
         self.acknowledges = true;
-        self.reader.set_patience(patience);
         // Nothing is kept for whom nobody waits.
-        self.reader.advance_to(if patience.is_zero() { Seq::MAX } else { self.log.limit_to_end(upto) });
+        if patience.is_zero() {
+            return self.reader.withdraw();
+        }
+        self.reader.set_patience(patience);
+        self.reader.advance_to(self.log.limit_to_end(upto));
     }
 }

@@ -4,50 +4,44 @@
 //! the start fails. Each process has one task that moves its output and one that writes its stdin; the table owns both.
 
 mod process;
+mod start;
+mod table;
 
-use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
-use exec_core::flow::Quota;
 use exec_core::limits::{KEEPER_EXIT_TIMEOUT, WRITE_BYTES};
-use exec_core::sandbox::{Confinement, FileCeiling};
-use exec_core::{Command, Exit, Io, Page, ProcessId, RunAs, SandboxPolicy, Seq, Signal, TerminalSize, WriteId};
+use exec_core::{Command, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 use exec_env::process::{
-    LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, SpawnFailure,
-    SpawnStep, Started, Terminated, Unreachable, WaitCondition, Waited, Written,
+    LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, Started,
+    Terminated, Unreachable, WaitCondition, Waited, Written,
 };
 use exec_env::screen::{Screen, ScreenQuery};
 use exec_env::view::{View, ViewQuery};
 use exec_env::{BoxFuture, NetworkDecider};
-use exec_keeper::passed_sockets;
-use exec_keeper::protocol::{
-    KeeperEvent, KeeperRequest, LaunchRequest, ProcessNumber, ProcessRecord, SignalKey, start_under_way,
-};
+use exec_keeper::protocol::{KeeperEvent, KeeperRequest, ProcessRecord, SignalKey, start_under_way};
 use exec_keeper::spool::directory::SpoolDirectory;
-use exec_sandbox::PolicyBounds;
 use rustix::io::Errno;
 use rustix::termios::Winsize;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::accounts::{self, Account};
-use crate::descriptors::{DescriptorBudget, DescriptorPermit, DescriptorUse};
+use crate::descriptors::DescriptorBudget;
 use crate::files::blocking::{BlockingPool, PoolSize};
-use crate::keeper_client::{Descriptors, HandedProcess, KeeperClient, keeper_gone, unanswered};
+use crate::keeper_client::{HandedProcess, KeeperClient, unanswered};
 use crate::output_mover::MoverNotification;
+use crate::proxy::ProxyHost;
 use crate::proxy::dial::DialledPorts;
-use crate::proxy::{ProxyHost, ProxySockets};
-use crate::sandbox::{PlannedSandbox, SandboxPlanner};
+use crate::sandbox::SandboxPlanner;
 use crate::socket_cgroup::cgroup_of_socket;
-use crate::wait;
+use crate::wait::{self, PortLooks, SearchResources};
 pub(crate) use process::Process;
+use table::ProcessTable;
 
 /// Descriptors that we hold of a process: its pidfd, stdin and two streams (or a terminal with its relay), three files of
 /// the log, and the journal of its stdin.
@@ -56,6 +50,9 @@ const PROCESS_DESCRIPTORS: usize = 8;
 /// Views of logs. Two of one process run at once, so that whoever looks at one does not keep the others waiting; a view that
 /// takes long (an expression over a full spool) makes room for others after a second.
 const VIEWS: PoolSize = PoolSize { per_caller: 2, at_once: 4, threads: 64 };
+
+/// How long the keeper may take to tell whether a connection comes from a sandbox.
+const SANDBOX_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The processes of this machine.
 pub(crate) struct LocalProcesses {
@@ -74,38 +71,6 @@ pub(crate) struct ProcessSettings {
     pub(crate) durable: bool,
 }
 
-/// What the verbs and the tasks of the processes share.
-struct ProcessTable {
-    keeper: Arc<KeeperClient>,
-    spool_directory: Arc<SpoolDirectory>,
-    settings: ProcessSettings,
-    planner: Arc<SandboxPlanner>,
-    descriptors: DescriptorBudget,
-    proxies: Arc<ProxyHost>,
-    views: BlockingPool,
-    flooding_movers: Arc<AtomicUsize>,
-    over_cap: Arc<Notify>,
-    state: Mutex<TableState>,
-}
-
-#[derive(Default)]
-struct TableState {
-    by_id: HashMap<ProcessId, ProcessSlot>,
-    by_number: HashMap<ProcessNumber, Arc<Process>>,
-    /// Exits that came before the reply to the start of their process was handled.
-    early_exits: HashMap<ProcessNumber, Exit>,
-}
-
-enum ProcessSlot {
-    /// Being started; `cancelled` if somebody terminated it meanwhile. `request_id` is that of the start once the keeper
-    /// is asked.
-    Reserved {
-        cancelled: bool,
-        request_id: Option<u64>,
-    },
-    Live(Arc<Process>),
-}
-
 impl LocalProcesses {
     pub(crate) fn new(
         keeper: Arc<KeeperClient>,
@@ -122,8 +87,11 @@ impl LocalProcesses {
             proxies: Arc::new(ProxyHost::new(descriptors.clone())),
             descriptors,
             views: BlockingPool::new(VIEWS),
+            searches: SearchResources::new(),
+            port_turns: PortLooks::turns(),
             flooding_movers: Arc::default(),
             over_cap: Arc::default(),
+            has_had_sandboxes: AtomicBool::default(),
             state: Mutex::default(),
         });
         let weak = Arc::downgrade(&table);
@@ -139,6 +107,8 @@ impl LocalProcesses {
 
     /// Takes over the processes of an earlier owner; their tasks run on `runtimes` in turn, or here if there are none.
     pub(crate) fn resume(&self, found: Vec<(ProcessRecord, HandedProcess)>, runtimes: &[Handle]) {
+        let is_sandboxed = |(record, _): &(ProcessRecord, HandedProcess)| record.sandbox.is_some();
+        self.table.has_had_sandboxes.fetch_or(found.iter().any(is_sandboxed), Ordering::Relaxed);
         for (at, (record, handed)) in found.into_iter().enumerate() {
             let _entered = runtimes.get(at % runtimes.len().max(1)).map(Handle::enter);
             match Process::resume(&self.table, record, handed) {
@@ -152,20 +122,32 @@ impl LocalProcesses {
         self.table.proxies.dialled()
     }
 
-    pub(crate) fn is_from_a_sandbox(&self, peer: SocketAddr, own: SocketAddr) -> bool {
+    pub(crate) async fn is_from_a_sandbox(&self, peer: SocketAddr, own: SocketAddr) -> bool {
         if self.table.proxies.has_dialled(peer, own) {
             return true;
         }
-        let sandboxed: Vec<u64> =
-            self.table.lock().by_number.values().filter_map(|process| process.sandbox_cgroup()).collect();
-        !sandboxed.is_empty()
-            && match cgroup_of_socket(peer, own) {
-                Ok(cgroup) => cgroup.is_some_and(|cgroup| sandboxed.contains(&cgroup)),
-                Err(errno) => {
-                    tracing::warn!(%errno, "cannot tell whether a connection comes from a sandbox");
-                    true
-                }
+        if !self.table.has_had_sandboxes.load(Ordering::Relaxed) {
+            return false;
+        }
+        match self.find_sandbox(peer, own).await {
+            Ok(found) => found,
+            Err(why) => {
+                tracing::warn!("cannot tell whether a connection comes from a sandbox: {why}");
+                true
             }
+        }
+    }
+
+    /// Asks the kernel for the cgroup of a connection, and the keeper for what it has put there: that knows of a process before
+    /// it runs, which may be sooner than we do.
+    async fn find_sandbox(&self, peer: SocketAddr, own: SocketAddr) -> Result<bool, String> {
+        let Some(cgroup) = cgroup_of_socket(peer, own).map_err(|errno| errno.to_string())? else { return Ok(false) };
+        let asked = self.table.keeper.request(KeeperRequest::FindSandbox { cgroup });
+        let no_answer = || "the keeper does not answer".to_owned();
+        match tokio::time::timeout(SANDBOX_PATIENCE, asked).await.map_err(|_| no_answer())? {
+            Ok((KeeperEvent::SandboxFound { found }, _)) => Ok(found),
+            Ok(_) | Err(_) => Err(no_answer()),
+        }
     }
 
     pub(crate) async fn end(&self) {
@@ -372,293 +354,6 @@ impl Processes for LocalProcesses {
     fn set_network_decider(&self, decider: Arc<dyn NetworkDecider>) {
         self.table.proxies.set_decider(decider);
     }
-}
-
-impl ProcessTable {
-    fn lock(&self) -> MutexGuard<'_, TableState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn find(&self, id: &ProcessId) -> Result<Arc<Process>, ProcessReason> {
-        match self.lock().by_id.get(id) {
-            Some(ProcessSlot::Live(process)) => Ok(process.clone()),
-            _ => Err(ProcessReason::UnknownProcess),
-        }
-    }
-
-    /// `None` if it is not being started; otherwise the id of the request to start it, if the keeper was asked.
-    fn cancel_start(&self, id: &ProcessId) -> Option<Option<u64>> {
-        match self.lock().by_id.get_mut(id) {
-            Some(ProcessSlot::Reserved { cancelled, request_id }) => {
-                *cancelled = true;
-                Some(*request_id)
-            }
-            _ => None,
-        }
-    }
-
-    fn insert(&self, process: &Arc<Process>) {
-        let mut state = self.lock();
-        state.by_id.insert(process.id().clone(), ProcessSlot::Live(process.clone()));
-        state.by_number.insert(process.number(), process.clone());
-        if let Some(exit) = state.early_exits.remove(&process.number()) {
-            process.notify(MoverNotification::Exited(exit));
-        }
-    }
-
-    fn on_exit(&self, number: ProcessNumber, exit: Exit) {
-        let mut state = self.lock();
-        match state.by_number.get(&number) {
-            Some(process) => process.notify(MoverNotification::Exited(exit)),
-            None => drop(state.early_exits.insert(number, exit)),
-        }
-    }
-
-    async fn start(self: &Arc<Self>, id: &ProcessId, command: Command) -> Result<Started, ProcessReason> {
-        command.check()?;
-        let reservation = Reservation::new(self, id)?;
-        // What goes through its proxy is counted for itself.
-        let permit =
-            self.descriptors.take(DescriptorUse::Processes, PROCESS_DESCRIPTORS + ProxySockets::needed(&command));
-        let permit = permit.map_err(|_| too_many_open_files(&command.argv))?;
-        let sandbox = match (&command.sandbox, command.ceilings.first()) {
-            (Some(policy), _) => {
-                Some(self.plan_sandbox(policy.clone(), command.ceilings.clone(), command.cwd.clone()).await?)
-            }
-            (None, Some(ceiling)) => {
-                let why = "a process needs a sandbox here: ask for one that stays within the roots".to_owned();
-                return Err(ProcessReason::Forbidden { rule: ceiling.rule.clone(), why });
-            }
-            (None, None) => None,
-        };
-        let account = match command.run_as.clone() {
-            Some(run_as) => Some(find_account(run_as).await?),
-            None => None,
-        };
-        if let Some(planned) = &sandbox
-            && account.as_ref().is_some_and(|account| account.changes_user())
-            && let Some(why) = why_not_as_another_user(&planned.confinement)
-        {
-            return Err(ProcessReason::UserUnavailable { why: why.to_owned() });
-        }
-        let sockets = ProxySockets::new(&command).map_err(|error| no_proxy_socket(&command.argv, &error))?;
-        let mut launch = Box::new(launch_request(id, command, &self.settings, &sockets, account));
-        let mut sandbox = sandbox;
-        if let Some(planned) = &mut sandbox {
-            sockets.put_in(&mut planned.confinement);
-            launch.record.sandbox = Some(planned.report.clone());
-            launch.record.placeholders = planned.placeholders.paths().iter().map(OsString::from).collect();
-            launch.confinement = Some(planned.confinement.clone());
-        }
-        // The start goes on if the caller gives up, because the keeper may have started the child already, and somebody
-        // must take it over.
-        let table = self.clone();
-        let started =
-            tokio::spawn(async move { table.start_with_keeper(reservation, permit, launch, sandbox, sockets).await });
-        started.await.unwrap_or_else(|_| Err(keeper_gone().into()))
-    }
-
-    /// On a thread that may wait, because a policy's files may be slow to answer.
-    async fn plan_sandbox(
-        &self,
-        policy: SandboxPolicy,
-        ceilings: Vec<FileCeiling>,
-        cwd: PathBuf,
-    ) -> Result<PlannedSandbox, ProcessReason> {
-        let planner = self.planner.clone();
-        let planned = tokio::task::spawn_blocking(move || {
-            planner.plan(&policy, PolicyBounds { ceilings: &ceilings, cwd: Some(&cwd) })
-        })
-        .await;
-        planned.unwrap_or_else(|_| Err(keeper_gone().into()))
-    }
-
-    async fn start_with_keeper(
-        self: Arc<Self>,
-        reservation: Reservation,
-        permit: DescriptorPermit,
-        launch: Box<LaunchRequest>,
-        mut sandbox: Option<PlannedSandbox>,
-        sockets: ProxySockets,
-    ) -> Result<Started, ProcessReason> {
-        let mut record = launch.record.clone();
-        let mut with = sandbox.as_mut().map_or_else(Vec::new, |planned| std::mem::take(&mut planned.descriptors));
-        let socket_count = sockets.count();
-        with.extend(sockets.into_descriptors());
-        let asked = self.keeper.request_with(KeeperRequest::Start { launch }, &with, |id| reservation.asked(id));
-        let (event, descriptors) = asked.await?;
-        drop(with);
-        let handed = match event {
-            KeeperEvent::Started { number, roles, .. }
-                if roles.len() > descriptors.len()
-                    || roles.iter().filter(|role| role.is_of_proxy()).count() < socket_count =>
-            {
-                // It runs, but we could not take its descriptors. It ends, and nothing else does.
-                let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;
-                return Err(too_many_open_files(&record.argv));
-            }
-            KeeperEvent::Started { number, pid, roles, limits } => {
-                record.limits = limits;
-                HandedProcess { number, pid, exit: None, descriptors: Descriptors::new(roles, descriptors) }
-            }
-            KeeperEvent::StartFailed { .. } if reservation.cancelled() => return Err(ProcessReason::StartCancelled),
-            KeeperEvent::StartFailed { step: SpawnStep::Sandbox, errno, subject } => {
-                let why = format!("{}: {}", subject.display(), std::io::Error::from_raw_os_error(errno));
-                return Err(ProcessReason::SandboxUnavailable { why });
-            }
-            KeeperEvent::StartFailed { step: SpawnStep::Limits, subject, .. } => {
-                return Err(ProcessReason::LimitUnavailable { why: subject.to_string_lossy().into_owned() });
-            }
-            KeeperEvent::StartFailed { step: SpawnStep::User, errno, .. } => {
-                let why = format!("the kernel refuses it: {}", std::io::Error::from_raw_os_error(errno));
-                return Err(ProcessReason::UserUnavailable { why });
-            }
-            KeeperEvent::StartFailed { step, errno, subject, .. } => {
-                return Err(ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject: subject.into() }));
-            }
-            other => return Err(unanswered(&other).into()),
-        };
-        let (number, pid) = (handed.number, handed.pid);
-        if reservation.cancelled() {
-            let _ = self.keeper.send(&KeeperRequest::Forget { number }).await;
-            return Err(ProcessReason::StartCancelled);
-        }
-        let (report, limits) = (record.sandbox.clone(), record.limits);
-        self.insert(&Process::new(&self, record, handed, permit, sandbox.map(|planned| planned.placeholders)));
-        reservation.keep();
-        Ok(Started { pid, sandbox: report, limits })
-    }
-}
-
-/// An id that is reserved for a start; freed when dropped unless it was kept.
-struct Reservation {
-    table: Arc<ProcessTable>,
-    id: ProcessId,
-    kept: bool,
-}
-
-impl Reservation {
-    fn new(table: &Arc<ProcessTable>, id: &ProcessId) -> Result<Self, ProcessReason> {
-        let mut state = table.lock();
-        if state.by_id.contains_key(id) {
-            return Err(ProcessReason::IdInUse);
-        }
-        state.by_id.insert(id.clone(), ProcessSlot::Reserved { cancelled: false, request_id: None });
-        drop(state);
-        Ok(Self { table: table.clone(), id: id.clone(), kept: false })
-    }
-
-    fn asked(&self, id: u64) {
-        if let Some(ProcessSlot::Reserved { request_id, .. }) = self.table.lock().by_id.get_mut(&self.id) {
-            *request_id = Some(id);
-        }
-    }
-
-    fn cancelled(&self) -> bool {
-        matches!(self.table.lock().by_id.get(&self.id), Some(ProcessSlot::Reserved { cancelled: true, .. }))
-    }
-
-    fn keep(mut self) {
-        self.kept = true;
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        if !self.kept {
-            self.table.lock().by_id.remove(&self.id);
-        }
-    }
-}
-
-fn no_proxy_socket(argv: &[OsString], error: &std::io::Error) -> ProcessReason {
-    let subject = argv.first().cloned().unwrap_or_default().into();
-    let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
-    ProcessReason::SpawnFailed(SpawnFailure { step: SpawnStep::Pipe, errno, subject })
-}
-
-fn too_many_open_files(argv: &[OsString]) -> ProcessReason {
-    let subject = argv.first().cloned().unwrap_or_default().into();
-    let (step, errno) = (SpawnStep::Pipe, Errno::MFILE.raw_os_error());
-    ProcessReason::SpawnFailed(SpawnFailure { step, errno, subject })
-}
-
-/// On a thread that may wait, because it reads files.
-async fn find_account(run_as: RunAs) -> Result<Account, ProcessReason> {
-    let found = tokio::task::spawn_blocking(move || accounts::find(&run_as.user)).await;
-    found.unwrap_or_else(|_| Err(keeper_gone().to_string())).map_err(|why| ProcessReason::UserUnavailable { why })
-}
-
-/// What the keeper is asked to run: the command with its environment resolved and its quota known.
-/// Why a process in this sandbox cannot have the rights of another user than ours.
-fn why_not_as_another_user(confinement: &Confinement) -> Option<&'static str> {
-    if confinement.user_namespace {
-        return Some("its sandbox needs a user namespace here, in which there are no other users");
-    }
-    // The supervisor would change files with our rights and not with those of the user.
-    let supervised = confinement.supervision.is_some();
-    supervised.then_some("its sandbox needs a supervisor here, which changes files as the user of the server")
-}
-
-/// Our own, without those by which a service manager speaks to us alone.
-fn inherited_variables() -> impl Iterator<Item = (OsString, OsString)> {
-    std::env::vars_os().filter(|(name, _)| !passed_sockets::VARIABLES.iter().any(|ours| name == ours))
-}
-
-fn launch_request(
-    id: &ProcessId,
-    command: Command,
-    settings: &ProcessSettings,
-    sockets: &ProxySockets,
-    account: Option<Account>,
-) -> LaunchRequest {
-    let mut variables = command.environ.resolve(inherited_variables());
-    if let Some(account) = &account {
-        // Those that were inherited tell of our own user.
-        let set = command.environ.policy.as_ref().map(|policy| &policy.set);
-        let is_set = |name: &OsString| {
-            command.environ.vars.contains_key(name) || set.is_some_and(|variables| variables.contains_key(name))
-        };
-        variables.extend(account.variables().into_iter().filter(|(name, _)| !is_set(name)));
-    }
-    // Whatever the request says of these: the process must find its proxy.
-    variables.extend(sockets.variables().into_iter().map(|(name, value)| (name.into(), value.into())));
-    if matches!(command.io, Io::Pty(_)) {
-        // The only addition to what was requested, as in Codex's server: programs on a terminal (editors, pagers,
-        // `script`) start the shell that this variable names.
-        variables.entry("SHELL".into()).or_insert_with(|| settings.shell.clone());
-    }
-    let path = variables.get(OsStr::new("PATH")).cloned();
-    let environ = variables.into_iter().map(|(name, value)| variable(name, &value)).collect();
-    LaunchRequest {
-        record: ProcessRecord {
-            id: id.clone(),
-            argv: command.argv,
-            cwd: command.cwd,
-            io: command.io,
-            quota: Quota { cap_bytes: command.spool_bytes.unwrap_or(settings.spool_bytes), overflow: command.overflow },
-            started: SystemTime::now().max(SystemTime::UNIX_EPOCH),
-            sandbox: None,
-            limits: None,
-            placeholders: Vec::new(),
-            network_proxy: command.network_proxy,
-            label: command.label,
-        },
-        arg0: command.arg0,
-        environ,
-        path,
-        time_limit: command.time_limit,
-        limits: command.limits,
-        identity: account.and_then(Account::into_identity),
-        confinement: None,
-        proxy_sockets: sockets.given(),
-    }
-}
-
-fn variable(mut name: OsString, value: &OsStr) -> OsString {
-    name.push("=");
-    name.push(value);
-    name
 }
 
 /// Whenever all logs together hold too much, the fullest log that may drop output drops the excess.

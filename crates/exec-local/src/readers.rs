@@ -19,6 +19,8 @@ pub(crate) struct Readers {
 struct Positions {
     by_reader: BTreeMap<u64, Position>,
     next: u64,
+    /// Everything behind this entry is kept until then, or until the first reader registers that does not withdraw.
+    awaited: Option<(Seq, Instant)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +40,8 @@ pub(crate) struct RegisteredReader {
     readers: Arc<Readers>,
     number: u64,
     patience: Duration,
+    /// What was kept for the first reader, which this one turns out to be when it moves.
+    awaited: Mutex<Option<(Seq, Instant)>>,
 }
 
 impl Position {
@@ -52,19 +56,31 @@ impl Readers {
         let number = positions.next;
         positions.next += 1;
         positions.by_reader.insert(number, Position::now(after, READER_TIMEOUT));
-        RegisteredReader { readers: self.clone(), number, patience: READER_TIMEOUT }
+        let awaited = Mutex::new(positions.awaited.take());
+        // The mover may have noted that nobody reads.
+        self.moved.notify_one();
+        RegisteredReader { readers: self.clone(), number, patience: READER_TIMEOUT, awaited }
+    }
+
+    /// Keeps what comes after `after` for a while: the owner before us was killed, and whoever read along may come back.
+    pub(crate) fn await_first(&self, after: Seq) {
+        self.positions().awaited = Instant::now().checked_add(READER_TIMEOUT).map(|until| (after, until));
     }
 
     /// The first entry that a reader has not read.
     pub(crate) fn first_needed(&self) -> Option<Seq> {
         let positions = self.positions();
+        let awaited = positions.awaited.filter(|(_, until)| Instant::now() < *until).map(|(after, _)| after);
         let after = positions.by_reader.values().filter(|position| !position.ignored).map(|position| position.after);
-        after.min().map(|after| after.saturating_add(1))
+        after.chain(awaited).min().map(|after| after.saturating_add(1))
     }
 
     /// Until when the child, which waits since `child_waits_since`, waits for the slowest reader if that reads nothing.
     pub(crate) fn deadline_of_slowest(&self, child_waits_since: Instant) -> Option<Instant> {
         let positions = self.positions();
+        if let Some((_, until)) = positions.awaited {
+            return Some(until);
+        }
         let slowest =
             positions.by_reader.values().filter(|position| !position.ignored).min_by_key(|position| position.after)?;
         slowest.since.max(child_waits_since).checked_add(slowest.patience)
@@ -73,6 +89,9 @@ impl Readers {
     /// Nobody waits for the slowest reader any longer.
     pub(crate) fn ignore_slowest(&self) {
         let mut positions = self.positions();
+        if positions.awaited.take().is_some() {
+            return;
+        }
         let waited_for = positions.by_reader.values_mut().filter(|position| !position.ignored);
         if let Some(slowest) = waited_for.min_by_key(|position| position.after) {
             slowest.ignored = true;
@@ -96,9 +115,25 @@ impl RegisteredReader {
     }
 
     pub(crate) fn advance_to(&self, after: Seq) {
+        self.take_awaited();
         let position = Position::now(after, self.patience);
         self.readers.positions().by_reader.insert(self.number, position);
         self.readers.moved.notify_one();
+    }
+
+    /// Nothing is kept for it, until it says again what it has read. It must not count as a reader that has read everything:
+    /// on a full disk, that would be dropped. Nor is it the first reader for whom something was kept.
+    pub(crate) fn withdraw(&self) {
+        let awaited = self.take_awaited();
+        let mut positions = self.readers.positions();
+        positions.by_reader.remove(&self.number);
+        positions.awaited = positions.awaited.or(awaited);
+        drop(positions);
+        self.readers.moved.notify_one();
+    }
+
+    fn take_awaited(&self) -> Option<(Seq, Instant)> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -129,6 +164,51 @@ mod tests {
         assert_eq!(readers.first_needed(), Some(91));
         drop(fast);
         assert_eq!(readers.first_needed(), None);
+    }
+
+    #[test]
+    fn a_reader_of_an_earlier_owner_is_awaited_until_the_first_one_comes() {
+        let readers = Arc::new(Readers::default());
+        readers.await_first(3);
+        assert_eq!(readers.first_needed(), Some(4));
+        assert!(readers.deadline_of_slowest(Instant::now()).is_some_and(|until| until > Instant::now()));
+        let reader = readers.register(90);
+        assert_eq!(readers.first_needed(), Some(91));
+        drop(reader);
+        assert_eq!(readers.first_needed(), None);
+        readers.await_first(3);
+        readers.ignore_slowest();
+        assert_eq!(readers.first_needed(), None);
+    }
+
+    #[test]
+    fn a_reader_for_which_nothing_is_kept_is_none() {
+        let readers = Arc::new(Readers::default());
+        let (reader, observer) = (readers.register(3), readers.register(3));
+        observer.withdraw();
+        reader.advance_to(90);
+        assert_eq!(readers.first_needed(), Some(91));
+        drop(reader);
+        assert_eq!(readers.first_needed(), None, "and not what nobody has read");
+        observer.advance_to(5);
+        assert_eq!(readers.first_needed(), Some(6));
+    }
+
+    #[test]
+    fn what_is_kept_for_the_first_reader_is_not_let_go_of_because_an_observer_comes() {
+        let readers = Arc::new(Readers::default());
+        readers.await_first(7);
+        let observer = readers.register(0);
+        assert_eq!(readers.first_needed(), Some(1));
+        observer.withdraw();
+        assert_eq!(readers.first_needed(), Some(8), "it is not the reader that was to come");
+        drop(observer);
+        assert_eq!(readers.first_needed(), Some(8));
+        let reader = readers.register(7);
+        reader.advance_to(20);
+        assert_eq!(readers.first_needed(), Some(21));
+        drop(reader);
+        assert_eq!(readers.first_needed(), None, "it has come, and left");
     }
 
     #[test]

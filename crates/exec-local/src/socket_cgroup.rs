@@ -84,22 +84,6 @@ fn read_answer(bytes: &[u8]) -> Result<Option<u64>, Errno> {
     Err(Errno::NOTSUP)
 }
 
-/// The cgroup of a process, by the number that sockets have; `None` where it has no cgroup (version 2) of its own.
-pub(crate) fn cgroup_of_process(pid: u32) -> Option<u64> {
-    let path_of = |process: &str| {
-        let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
-    };
-    let path = path_of(&pid.to_string()).filter(|path| Some(path) != path_of("self").as_ref())?;
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let mount = mounts.lines().find_map(|line| {
-        let (place, kind) = line.split_once(" - ")?;
-        kind.starts_with("cgroup2 ").then(|| place.split(' ').nth(4).map(str::to_owned)).flatten()
-    })?;
-    let directory = rustix::fs::stat(format!("{mount}{path}")).ok()?;
-    Some(directory.st_ino)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

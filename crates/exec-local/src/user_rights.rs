@@ -4,10 +4,10 @@
 //! the user's rights and ends with the call: nothing has to be given back, nothing can be forgotten when a call panics, and
 //! no thread that serves others ever has them. What such a thread starts has the user's rights as well.
 //!
-//! Only the effective ids change. The real and the saved user stay ours, so that programs of the user can neither signal nor
-//! trace the thread, whose memory is ours. With the effective user all effective capabilities go; to change only the user that the
-//! kernel asks about files (`setfsuid`) would leave some, and there are files (those of `/proc/sys`) that ask for the
-//! effective user instead.
+//! Only the effective ids change. The real and the saved user stay ours, so that programs of the user can neither
+//! signal nor trace the thread, whose memory is ours. With the effective user all effective capabilities go; to change
+//! only the user that the kernel asks about files (`setfsuid`) would leave some, and there are files (those of
+//! `/proc/sys`) that ask for the effective user instead.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -57,8 +57,8 @@ impl UserRights {
         if !sets.effective.is_empty() {
             set_capabilities(None, CapabilitySets { effective: CapabilitySet::empty(), ..sets })?;
         }
-        // The kernel does this, too, unless the machine says otherwise (`fs.suid_dumpable`): what is in procfs about a thread belongs
-        // to its effective user, while it can be dumped.
+        // The kernel does this, too, unless the machine says otherwise (`fs.suid_dumpable`): what is in procfs about a
+        // thread belongs to its effective user, while it can be dumped.
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
     }
 }

@@ -49,7 +49,13 @@ pub(crate) fn view(
     let unreadable = |errno: Errno| ProcessReason::SpoolUnreadable { errno: errno.raw_os_error() };
     let new_engine = || ViewEngine::new(query.clone()).map_err(|why| ProcessReason::BadRegex { why });
     let mut range = Range::find(files, head, query).map_err(unreadable)?;
-    if query.part.only_tail().is_some() && query.grep.is_none() && range.bytes > COUNTED_BYTES {
+    if query.stream.is_some_and(|wanted| !streams.contains(&wanted)) {
+        // A terminal's output is where stdout's would be, and is not counted as that.
+        range.bytes = 0;
+    }
+    // Who wants nothing, only wants to know how much there is, and the index tells.
+    let is_only_tail = query.part.only_tail().is_some_and(|tail| !tail.is_nothing());
+    if is_only_tail && query.grep.is_none() && range.bytes > COUNTED_BYTES {
         let mut window = FIRST_WINDOW_BYTES;
         while window < range.bytes {
             let engine = new_engine()?;
@@ -143,7 +149,10 @@ impl Range {
     fn whole(&mut self, mut engine: ViewEngine, query: &ViewQuery, cancel: &CancelFlag) -> Result<Option<View>, Errno> {
         let scan = LogScan::new(self.files.clone(), self.first, self.end, query.stream);
         let mut unread_bytes = self.bytes;
-        scan.for_each_run(self.bytes, |scanned| {
+        // The engine is told the log in order. What is to be done per byte may be done for several runs at once.
+        let search = engine.line_search();
+        let look = move |run: &Run<'_>| search.as_ref().map(|search| search.search(run.bytes));
+        scan.for_each_run(self.bytes, look, |scanned, found| {
             match scanned {
                 Scanned::Run(run) => {
                     unread_bytes = unread_bytes.saturating_sub(run.bytes.len() as u64);
@@ -152,7 +161,11 @@ impl Range {
                     let skipped = usize::try_from(self.skip_bytes).unwrap_or(usize::MAX).min(first_end);
                     let skipped = if is_first { skipped } else { 0 };
                     self.bytes = self.bytes.saturating_sub(skipped as u64);
-                    if engine.push(chunk(&run, skipped)) == Flow::Enough {
+                    let flow = match found.flatten() {
+                        Some(found) if skipped == 0 => engine.push_searched(chunk(&run, 0), &found),
+                        _ => engine.push(chunk(&run, skipped)),
+                    };
+                    if flow == Flow::Enough {
                         return Ok(ControlFlow::Break(()));
                     }
                 }

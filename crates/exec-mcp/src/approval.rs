@@ -3,14 +3,17 @@
 //! Until 2025-11-25 the client is asked while its call waits. From 2026-07-28 on the call is answered with the question, and
 //! made again with the answer; the question is remembered here, for that one call and one answer. Either way nothing is done
 //! before the answer, and whoever cannot ask a person is refused.
+//!
+//! To accept the form is not enough: it has one field, and only `true` in it is a yes. Codex accepts forms without fields by
+//! itself, when it runs without sandbox or approvals, and nobody would have been asked.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use exec_core::text::is_misleading;
 use rmcp::model::{
-    CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
-    InputRequest, InputRequiredResult, JsonObject, ProtocolVersion,
+    BooleanSchema, CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction,
+    ElicitationSchema, InputRequest, InputRequiredResult, JsonObject, PrimitiveSchemaDefinition, ProtocolVersion,
 };
 
 use crate::call::Call;
@@ -19,6 +22,14 @@ use crate::tools::{ToolOutcome, failed};
 
 /// The key of the question in what a client is asked for.
 const KEY: &str = "approval";
+
+/// The field of the form that says yes.
+const APPROVE: &str = "approve";
+
+/// What the user can do where a client answers in their place.
+const HOW_TO_BE_ASKED: &str = "If the user was not asked, the client has answered in their place, as it does without a terminal or \
+                               when it is told to ask nothing: then the user runs it interactively, allows it to ask, or starts \
+                               exec-server mcp with another --ask.";
 
 /// When a person is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -84,14 +95,19 @@ impl Approvals {
             Answer::NotYet(question) => Err(Ok(CallToolResponse::InputRequired(question))),
             Answer::Impossible(why) => Err(refused(why)),
             Answer::Given(answer) => match answer.action {
-                ElicitationAction::Accept => Ok(()),
-                ElicitationAction::Decline => {
-                    let why = "the user has declined, and nothing was done: do not try the same in another way; ask what to do \
-                               instead";
-                    Err(refused(why.to_owned()))
-                }
+                ElicitationAction::Accept => match approval_in(&answer) {
+                    Some(true) => Ok(()),
+                    Some(false) => Err(refused(declined())),
+                    None => Err(refused(format!(
+                        "the client has accepted the question without its answer (the field `{APPROVE}` is not there), and \
+                         nothing was done: ask what to do. {HOW_TO_BE_ASKED}"
+                    ))),
+                },
+                ElicitationAction::Decline => Err(refused(declined())),
                 // Whatever else there may be one day is no consent.
-                _ => Err(refused("the user has not decided, and nothing was done: ask what to do".to_owned())),
+                _ => Err(refused(format!(
+                    "the user has not decided, and nothing was done: ask what to do. {HOW_TO_BE_ASKED}"
+                ))),
             },
         }
     }
@@ -150,9 +166,23 @@ impl Approvals {
     }
 }
 
-/// A form without fields: to accept it is to approve.
+fn declined() -> String {
+    format!(
+        "the user has declined, and nothing was done: do not try the same in another way; ask what to do instead. \
+         {HOW_TO_BE_ASKED}"
+    )
+}
+
+/// What an accepted form says; `None` if it says nothing.
+fn approval_in(answer: &ElicitResult) -> Option<bool> {
+    answer.content.as_ref()?.get(APPROVE)?.as_bool()
+}
+
+/// A form with one field, which has no default.
 fn form(message: String) -> ElicitRequestParams {
-    let requested_schema = ElicitationSchema::new(BTreeMap::new());
+    let field = BooleanSchema::new().title("Approve").description("true: do it. false: do not");
+    let fields = BTreeMap::from([(APPROVE.to_owned(), PrimitiveSchemaDefinition::Boolean(field))]);
+    let requested_schema = ElicitationSchema::new(fields).with_required(vec![APPROVE.to_owned()]);
     ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema }
 }
 

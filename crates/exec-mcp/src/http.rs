@@ -7,13 +7,14 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use exec_http_body::{RequestBody, UnreadBody};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, HeaderMap, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -24,6 +25,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::http_sessions::{HttpSessions, SESSION_HEADER};
 use crate::limits::{ACCEPT_PAUSE, HEADER_TIMEOUT, HTTP_BODY_BYTES, HTTP_CONNECTIONS};
 use crate::server::McpServer;
 
@@ -44,7 +46,11 @@ pub struct HttpServer {
     stop: CancellationToken,
 }
 
-type McpService = StreamableHttpService<McpServer, LocalSessionManager>;
+struct McpService {
+    rmcp: StreamableHttpService<McpServer, LocalSessionManager>,
+    sessions: HttpSessions,
+}
+
 type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
 impl HttpServer {
@@ -62,8 +68,10 @@ impl HttpServer {
             .enforce_origin_validation()
             .with_max_request_body_bytes(HTTP_BODY_BYTES)
             .with_cancellation_token(stop.clone());
-        let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config);
-        Ok(Self { listener, service: Arc::new(service), token: options.bearer_token.map(Into::into), stop })
+        let sessions = HttpSessions::new();
+        let rmcp = StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&sessions.manager), config);
+        let service = Arc::new(McpService { rmcp, sessions });
+        Ok(Self { listener, service, token: options.bearer_token.map(Into::into), stop })
     }
 
     /// Where clients find it.
@@ -138,7 +146,20 @@ async fn answer_checked(request: Request<RequestBody>, service: &McpService, tok
         refused.headers_mut().insert(WWW_AUTHENTICATE, "Bearer".parse().expect("plain ASCII"));
         return refused;
     }
-    service.handle(request).await
+    let named = session_in(request.headers());
+    if named.is_none() {
+        // Before there is one more: a client that hangs up at once is not heard of afterwards.
+        service.sessions.make_room(Instant::now()).await;
+    }
+    let response = service.rmcp.handle(request).await;
+    if let Some(session) = named.or_else(|| session_in(response.headers())) {
+        service.sessions.used(&session, Instant::now()).await;
+    }
+    response
+}
+
+fn session_in(headers: &HeaderMap) -> Option<String> {
+    headers.get(SESSION_HEADER)?.to_str().ok().map(str::to_owned)
 }
 
 /// Compared in a time that tells nothing about where they differ.
@@ -152,4 +173,60 @@ fn plain(status: StatusCode, text: &'static str) -> HttpResponse {
     let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
     *response.status_mut() = status;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use exec_env::BoxFuture;
+    use exec_tools::environments::{EnvironmentUnavailable, Environments, TargetEnvironment};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::limits::HTTP_SESSIONS;
+    use crate::server::McpOptions;
+
+    struct NoEnvironments;
+
+    impl Environments for NoEnvironments {
+        fn find<'a>(
+            &'a self,
+            _id: Option<&'a str>,
+        ) -> BoxFuture<'a, Result<TargetEnvironment, EnvironmentUnavailable>> {
+            Box::pin(std::future::ready(Err(EnvironmentUnavailable::NoDefault { known: Vec::new() })))
+        }
+
+        fn ids(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn default_id(&self) -> Option<String> {
+            None
+        }
+    }
+
+    /// It hangs up between the moment when its session is there and the answer that names it.
+    #[tokio::test]
+    async fn a_client_that_hangs_up_before_it_has_its_session_takes_no_room_from_the_most() {
+        use rmcp::transport::streamable_http_server::SessionManager;
+
+        let server = McpServer::new(Arc::new(NoEnvironments), McpOptions::default());
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let http = HttpServer::bind(server, address, HttpOptions::default()).await.expect("a port is free");
+        let (service, address) = (Arc::clone(&http.service), http.listener.local_addr().expect("it is bound"));
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(http.run(stop.clone().cancelled_owned()));
+        let mut transports = Vec::new();
+        for _ in 0..HTTP_SESSIONS + 40 {
+            transports.push(service.sessions.manager.create_session().await.expect("it is only memory"));
+        }
+        // No session comes of this one either, and no answer that names one.
+        let request =
+            format!("POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        stream.write_all(request.as_bytes()).await.expect("it reads");
+        stream.read_to_end(&mut Vec::new()).await.expect("it answers");
+        assert_eq!(service.sessions.manager.sessions.read().await.len(), HTTP_SESSIONS);
+        stop.cancel();
+        running.await.expect("it does not panic");
+    }
 }

@@ -32,6 +32,16 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Largest body of an HTTP request: a write to stdin, or a file, that a model has composed.
 pub(crate) const HTTP_BODY_BYTES: usize = 16 << 20;
 
+/// Longest message on stdin: a file as large as write_file takes, with some room for how JSON writes it.
+pub(crate) const STDIO_MESSAGE_BYTES: usize = 32 << 20;
+
+/// HTTP sessions of clients with a handshake. One more ends the one that was used least recently; each takes some 100 KiB.
+pub(crate) const HTTP_SESSIONS: usize = 256;
+
+/// How long such a session lives without a message: as long as what a command has printed is kept. A call may wait for five
+/// minutes, and a person for a night.
+pub(crate) const HTTP_SESSION_IDLE: Duration = exec_tools::shell::limits::KEEP;
+
 /// What search_output shows at most, in bytes, 96 of each line included: some 15,000 tokens.
 pub(crate) const VIEW_BYTES: usize = 64 << 10;
 

@@ -6,17 +6,20 @@ use std::sync::Arc;
 use exec_tools::environments::Environments;
 use exec_tools::shell::Shell;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CancelTaskParams, GetTaskParams, GetTaskResult, Implementation,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
-    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CustomRequest, CustomResult, ErrorCode, GetTaskParams,
+    GetTaskResult, Implementation, InitializeRequestParams, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{RequestContext, ServerInitializeError};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::approval::{Approvals, Ask};
 use crate::call::Call;
-use crate::tools::{ShownArguments, ToolEntry};
-use crate::{resources, tasks, tools};
+use crate::tools::{OfferedTool, ShownArguments};
+use crate::{arguments, resources, stdio, tasks, tools};
 
 /// What a client tells its model about us.
 const INSTRUCTIONS: &str = "\
@@ -47,15 +50,20 @@ pub(crate) struct Tools {
     pub(crate) shell: Shell,
     pub(crate) approvals: Approvals,
     sandbox: Option<String>,
-    entries: Vec<ToolEntry>,
+    entries: Vec<OfferedTool>,
 }
 
 /// Serves one client on stdin and stdout, until it closes them.
 pub async fn serve_stdio(server: McpServer) -> Result<(), std::io::Error> {
-    let running = match rmcp::serve_server(server, rmcp::transport::io::stdio_pipes()).await {
+    let running = match rmcp::serve_server(server, stdio::transport()).await {
         Ok(running) => running,
         // A client that leaves before it has said anything has not failed.
-        Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        // rmcp's own words show the message as Rust has it.
+        Err(ServerInitializeError::ExpectedInitializeRequest(_)) => {
+            let what = "the client's first message was no request; it begins with `initialize`, or with any request of 2026-07-28";
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, what));
+        }
         Err(error) => return Err(std::io::Error::other(error)),
     };
     running.waiting().await.map(drop).map_err(std::io::Error::other)
@@ -74,9 +82,43 @@ impl McpServer {
     }
 }
 
+/// Our lists have one page, so no cursor is one of ours.
+fn only_page(request: Option<PaginatedRequestParams>) -> Result<(), ErrorData> {
+    match request.and_then(|request| request.cursor).filter(|cursor| !cursor.is_empty()) {
+        Some(cursor) => {
+            let what = format!("there is no cursor {cursor:?}: the list has one page, ask without a cursor");
+            Err(ErrorData::invalid_params(what, None))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What is wrong with the parameters of a method that there is.
+fn misshaped(method: &str, params: Value) -> Option<String> {
+    fn why<T: DeserializeOwned>(params: Value) -> Option<String> {
+        let params = if params.is_null() { Value::Object(Default::default()) } else { params };
+        serde_json::from_value::<T>(params).err().map(|error| error.to_string())
+    }
+    match method {
+        "tools/call" => why::<CallToolRequestParams>(params),
+        "tools/list" | "resources/list" | "resources/templates/list" => why::<PaginatedRequestParams>(params),
+        "resources/read" => why::<ReadResourceRequestParams>(params),
+        "tasks/get" => why::<GetTaskParams>(params),
+        "tasks/update" => why::<UpdateTaskParams>(params),
+        "tasks/cancel" => why::<CancelTaskParams>(params),
+        "initialize" => why::<InitializeRequestParams>(params),
+        _ => None,
+    }
+}
+
 impl Tools {
     pub(crate) fn has_several_environments(&self) -> bool {
         self.shell.environments().ids().len() > 1
+    }
+
+    /// What the sandbox permits, in words, if there is one.
+    pub(crate) fn sandbox(&self) -> Option<&str> {
+        self.sandbox.as_deref()
     }
 
     /// What a client tells its model: about the tools, what confines them, and the environments if there are several.
@@ -124,9 +166,10 @@ impl ServerHandler for McpServer {
 
     async fn list_tools(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        only_page(request)?;
         let tools = self.tools.entries.iter().map(|entry| entry.tool.clone());
         Ok(ListToolsResult::with_all_items(tools.collect()))
     }
@@ -145,26 +188,46 @@ impl ServerHandler for McpServer {
             let what = format!("there is no tool {:?}: use one of {}", request.name, known.join(", "));
             return Err(ErrorData::invalid_params(what, None));
         };
-        let arguments = request.arguments.unwrap_or_default();
+        let arguments = entry.known.normalized(request.arguments.unwrap_or_default());
+        let ignored = entry.known.about_unknown(&request.name, &arguments);
         let input_responses = request.input_responses.unwrap_or_default();
         let name = request.name.into_owned();
         let call = Call { name, arguments, input_responses, request_state: request.request_state, context };
-        (entry.run)(&self.tools, &call).await
+        (entry.run)(&self.tools, &call).await.map(|response| arguments::with_note(response, ignored))
+    }
+
+    /// What is no request of the protocol: no such method, or one whose parameters have another shape.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let CustomRequest { method, params, .. } = request;
+        let params = params.unwrap_or_default();
+        if method == stdio::REFUSED {
+            return Err(stdio::why_refused(params));
+        }
+        Err(match misshaped(&method, params) {
+            Some(why) => ErrorData::invalid_params(format!("bad params for {method}: {why}"), None),
+            None => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {method:?} here"), None),
+        })
     }
 
     async fn list_resources(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
+        only_page(request)?;
         resources::list(&self.tools.shell).await
     }
 
     async fn list_resource_templates(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        only_page(request)?;
         Ok(resources::templates())
     }
 
@@ -201,6 +264,10 @@ impl ServerHandler for McpServer {
         request: CancelTaskParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
+        if self.tools.approvals.ask() == Ask::Always {
+            let what = "the user is asked before anything is ended here: use the tool kill_session";
+            return Err(ErrorData::invalid_params(what, None));
+        }
         tasks::cancel(&self.tools.shell, &request.task_id).await
     }
 }

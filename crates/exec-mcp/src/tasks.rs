@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use exec_core::exit::ExitCause;
 use exec_tools::shell::limits::KEEP;
-use exec_tools::shell::{Look, ReadFrom, ReadRequest, SessionNumber, SessionState, Shell, WriteRequest};
+use exec_tools::shell::{Look, ReadFrom, ReadRequest, SessionNumber, SessionState, Shell, WriteRequest, input_failed};
 use rmcp::ErrorData;
 use rmcp::model::{CreateTaskResult, DetailedTask, GetTaskResult, JsonObject, Task, TaskPayload, TaskStatus};
 use serde_json::Value;
@@ -21,9 +21,10 @@ use exec_core::timestamp::rfc3339;
 const STDIN: &str = "stdin";
 
 /// The task of a command that runs.
-pub(crate) fn created(look: &Look) -> CreateTaskResult {
-    let now = SystemTime::now();
-    let started = now.checked_sub(look.wall_time).unwrap_or(now);
+pub(crate) async fn created(shell: &Shell, look: &Look) -> CreateTaskResult {
+    // When it began is what the environment says, from now on and whoever asks. If that is away just now, we know it well enough.
+    let about = || SystemTime::now().checked_sub(look.wall_time).unwrap_or_else(SystemTime::now);
+    let started = started(shell, look.session).await.unwrap_or_else(|_| about());
     CreateTaskResult::new(task(look, TaskStatus::Working, started))
 }
 
@@ -31,6 +32,9 @@ pub(crate) async fn get(shell: &Shell, id: &str) -> Result<GetTaskResult, ErrorD
     let session = find(shell, id).await?;
     let tail = ReadRequest { from: ReadFrom::Tail, max_output_tokens: Some(STATUS_TOKENS), ..ReadRequest::default() };
     let look = shell.read(session, tail).await.map_err(internal)?;
+    // What tasks/update could not tell any more. A task may be asked for any number of times, so this is no look that takes it.
+    let input_failed = shell.failed_input(session).await.map_err(internal)?;
+    let look = Look { input_failed, ..look };
     let started = started(shell, session).await?;
     let (status, payload) = match look.state {
         SessionState::Running { .. } => (TaskStatus::Working, TaskPayload::Working),
@@ -39,6 +43,7 @@ pub(crate) async fn get(shell: &Shell, id: &str) -> Result<GetTaskResult, ErrorD
         }
         SessionState::Exited { .. } => {
             let whole = whole_output(shell, session, RESULT_TOKENS).await;
+            let whole = whole.map(|whole| Look { input_failed: look.input_failed.clone(), ..whole });
             (TaskStatus::Completed, TaskPayload::Completed { result: as_object(&command_result(whole))? })
         }
     };
@@ -75,7 +80,8 @@ async fn find(shell: &Shell, id: &str) -> Result<SessionNumber, ErrorData> {
 
 fn task(look: &Look, status: TaskStatus, started: SystemTime) -> Task {
     let words = crate::tools::process::state_words(&look.state);
-    let message = format!("{words}; session_id {}; last output: {}", look.session, look.output.text.trim_end());
+    let failed = look.input_failed.as_ref().map(|why| format!("; {}", input_failed(why))).unwrap_or_default();
+    let message = format!("{words}; session_id {}{failed}; last output: {}", look.session, look.output.text.trim_end());
     Task::new(look.process.as_str(), status, rfc3339(started), rfc3339(SystemTime::now()))
         .with_status_message(message)
         .with_ttl_ms(KEEP.as_millis() as u64)

@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::arguments::KnownArguments;
 use crate::call::Call;
 use crate::limits::CLAUDE_RESULT_CHARS;
 use crate::server::Tools;
@@ -21,8 +22,17 @@ use crate::server::Tools;
 /// A tool, and what carries it out.
 pub(crate) struct ToolEntry {
     pub(crate) tool: Tool,
-    pub(crate) run: for<'a> fn(&'a Tools, &'a Call) -> BoxFuture<'a, ToolOutcome>,
+    pub(crate) run: RunTool,
 }
+
+/// A tool as it is offered here.
+pub(crate) struct OfferedTool {
+    pub(crate) tool: Tool,
+    pub(crate) known: KnownArguments,
+    pub(crate) run: RunTool,
+}
+
+type RunTool = for<'a> fn(&'a Tools, &'a Call) -> BoxFuture<'a, ToolOutcome>;
 
 /// What a tool answers. An error is for requests that nobody can carry out; what went wrong for the model is a result.
 pub(crate) type ToolOutcome = Result<CallToolResponse, ErrorData>;
@@ -37,18 +47,20 @@ pub(crate) struct ShownArguments {
 }
 
 /// Every tool, in the order in which clients show them.
-pub(crate) fn all(shown: ShownArguments) -> Vec<ToolEntry> {
-    let mut tools: Vec<ToolEntry> = process::tools().into_iter().chain(view::tools()).chain(files::tools()).collect();
-    for entry in &mut tools {
+pub(crate) fn all(shown: ShownArguments) -> Vec<OfferedTool> {
+    let tools = process::tools().into_iter().chain(view::tools()).chain(files::tools());
+    let offered = |ToolEntry { tool: whole, run }: ToolEntry| {
+        let mut tool = whole.clone();
         if !shown.environment {
-            hide_argument(&mut entry.tool, "environment_id");
+            hide_argument(&mut tool, "environment_id");
         }
         if !shown.outside_sandbox {
-            hide_argument(&mut entry.tool, "outside_sandbox");
-            hide_argument(&mut entry.tool, "justification");
+            hide_argument(&mut tool, "outside_sandbox");
+            hide_argument(&mut tool, "justification");
         }
-    }
-    tools
+        OfferedTool { known: KnownArguments::of(whole.input_schema, &tool), tool, run }
+    };
+    tools.map(offered).collect()
 }
 
 fn hide_argument(tool: &mut Tool, name: &str) {
@@ -126,6 +138,10 @@ pub(crate) fn structured(text: String, value: &impl Serialize) -> CallToolResult
     result.content = vec![ContentBlock::text(text)];
     result
 }
+
+/// How a sandbox becomes wider. Nobody but the user can do that, so a model tells them.
+pub(crate) const WIDENED_BY: &str =
+    "the user widens it with --sandbox workspace-write, --writable DIR, --network or --policy of exec-server mcp";
 
 /// What went wrong, for the model.
 pub(crate) fn failed(why: impl ToString) -> CallToolResult {

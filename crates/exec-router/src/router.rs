@@ -35,7 +35,7 @@ impl Default for RouterOptions {
 /// Several environments, each by its id. Far ones are connected to when they are first used.
 pub struct Router {
     /// In the order in which they were configured or added.
-    entries: Mutex<Vec<Entry>>,
+    entries: Mutex<Vec<RouterEntry>>,
     default: Option<String>,
     files: SessionFiles,
     options: RouterOptions,
@@ -51,7 +51,7 @@ pub struct ConnectorEntry {
     pub patience: Duration,
 }
 
-struct Entry {
+struct RouterEntry {
     id: String,
     environment: SharedEnvironment,
     /// `None` for this machine.
@@ -72,7 +72,7 @@ impl Router {
             entries.extend(match (&environment.kind, &local) {
                 (EnvironmentKind::Remote(server), _) => Some(router.far(&environment.id, RemoteServer::clone(server))),
                 (EnvironmentKind::Local, Some(local)) => {
-                    Some(Entry { id: environment.id.clone(), environment: Arc::clone(local), connection: None })
+                    Some(RouterEntry { id: environment.id.clone(), environment: Arc::clone(local), connection: None })
                 }
                 (EnvironmentKind::Local, None) => None,
             });
@@ -85,7 +85,7 @@ impl Router {
     pub fn of_connectors(connections: Vec<ConnectorEntry>, default: Option<String>) -> Arc<Self> {
         let entries = connections.into_iter().map(|ConnectorEntry { id, connector, patience }| {
             let connection = ServerConnection::of_connector(id.clone(), connector, patience);
-            Entry {
+            RouterEntry {
                 id,
                 environment: Arc::new(RoutedEnvironment::new(Arc::clone(&connection))),
                 connection: Some(connection),
@@ -108,16 +108,16 @@ impl Router {
         let _ = tokio::time::timeout(END_TIMEOUT, ends).await;
     }
 
-    fn far(&self, id: &str, server: RemoteServer) -> Entry {
+    fn far(&self, id: &str, server: RemoteServer) -> RouterEntry {
         let connection = ServerConnection::of_server(id.to_owned(), server, self.files.clone(), self.options.patience);
-        Entry {
+        RouterEntry {
             id: id.to_owned(),
             environment: Arc::new(RoutedEnvironment::new(Arc::clone(&connection))),
             connection: Some(connection),
         }
     }
 
-    fn describe(&self, entry: &Entry) -> EnvironmentStatus {
+    fn describe(&self, entry: &RouterEntry) -> EnvironmentStatus {
         let is_default = self.default.as_deref() == Some(&entry.id);
         let id = entry.id.clone();
         match &entry.connection {
@@ -132,7 +132,7 @@ impl Router {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<RouterEntry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,9 +6,9 @@
 //!              a call ── failed               │ (the session was lost: connect anew)
 //! ```
 //!
-//! A call waits for a connection that is being made for the first time as long as that takes. Where there was one, or should
-//! have been, it waits [`PATIENCE`](crate::limits::PATIENCE) and then fails, with since when the server is away and why. The client library
-//! resumes its session by itself; what is decided here is how long callers wait for it.
+//! A call waits for a connection that is being made for the first time as long as that takes. Where there was one, or
+//! should have been, it waits [`PATIENCE`](crate::limits::PATIENCE) and then fails, with since when the server is away
+//! and why. The client library resumes its session by itself; what is decided here is how long callers wait for it.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;

@@ -38,7 +38,7 @@ use crate::resources::ConnectionResources;
 use crate::server::{Registration, Server};
 use crate::session::Session;
 use crate::writer::{Coalesced, Writer, WriterCommand};
-use admission::{Admission, AdmissionControl, Arrival, ArrivedRequest, Room};
+use admission::{Admission, AdmissionControl, AdmissionPermits, Arrival, ArrivedRequest};
 pub(crate) use handshake::HandshakeState;
 pub(crate) use shared::ConnectionShared;
 use stdin_order::StdinOrder;
@@ -321,10 +321,10 @@ impl ConnectionTask {
 
     async fn on_admission(&mut self, arrival: Arrival, admission: Admission) {
         match (arrival, admission) {
-            (Arrival::Refusal { id, error, jsonrpc }, Admission::Room(room)) => {
-                self.send_error(&id, &error, jsonrpc, room);
+            (Arrival::Refusal { id, error, jsonrpc }, Admission::Admitted(permits)) => {
+                self.send_error(&id, &error, jsonrpc, permits);
             }
-            (Arrival::Request(request), Admission::Room(room)) => self.on_request(request, room).await,
+            (Arrival::Request(request), Admission::Admitted(permits)) => self.on_request(request, permits).await,
             // The refusal itself needs room, so it arrives in place of the request.
             (Arrival::Request(request), Admission::Busy(text)) => {
                 let refusal = Arrival::Refusal { id: request.id, error: reply::busy(text), jsonrpc: request.jsonrpc };
@@ -334,7 +334,7 @@ impl ConnectionTask {
         }
     }
 
-    async fn on_request(&mut self, arrived: ArrivedRequest, room: Room) {
+    async fn on_request(&mut self, arrived: ArrivedRequest, permits: AdmissionPermits) {
         let ArrivedRequest { id, method, params, jsonrpc, .. } = arrived;
         if method == Method::Initialize {
             // Not in a task of its own: the requests that the client sent right behind it need the session.
@@ -342,17 +342,17 @@ impl ConnectionTask {
                 Ok((result, commands)) => {
                     let mut out = Vec::new();
                     envelope::write_response(&mut out, &id, &result, jsonrpc);
-                    self.shared.send(WriterCommand::Message(Bytes::from(out), Some((room.slot, None))));
+                    self.shared.send(WriterCommand::Message(Bytes::from(out), Some((permits.slot, None))));
                     for command in commands {
                         self.shared.send(command);
                     }
                     self.join_session();
                 }
-                Err(error) => self.send_error(&id, &error, jsonrpc, room),
+                Err(error) => self.send_error(&id, &error, jsonrpc, permits),
             }
             return;
         }
-        let Room { slot: accepted, memory } = room;
+        let AdmissionPermits { slot: accepted, memory } = permits;
         let request =
             Request { id, method, params, jsonrpc, handshake: self.handshake.clone(), accepted, _memory: memory };
         let (before, done) = self.stdin_order.enqueue(&request);
@@ -389,10 +389,10 @@ impl ConnectionTask {
         }
     }
 
-    fn send_error(&self, id: &RequestId, error: &RpcError, jsonrpc: bool, room: Room) {
+    fn send_error(&self, id: &RequestId, error: &RpcError, jsonrpc: bool, permits: AdmissionPermits) {
         let mut out = Vec::new();
         envelope::write_error(&mut out, id, error, jsonrpc);
-        self.shared.send(WriterCommand::Message(Bytes::from(out), Some((room.slot, room.memory))));
+        self.shared.send(WriterCommand::Message(Bytes::from(out), Some((permits.slot, permits.memory))));
     }
 
     fn note_jsonrpc(&self, jsonrpc: bool) {

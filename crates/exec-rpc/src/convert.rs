@@ -50,7 +50,7 @@ pub(crate) fn waited(waited: Waited) -> wire::WaitOutcome {
     match waited {
         Waited::Exited(end) => wire::WaitOutcome::Exited { exit: end.into() },
         Waited::Closed(end) => wire::WaitOutcome::Closed { exit: end.into() },
-        Waited::Matched { seq, text } => wire::WaitOutcome::Matched { seq, stream: None, text: Base64(text) },
+        Waited::Matched { seq, text } => wire::WaitOutcome::Matched { seq, text: Base64(text) },
         Waited::Silent => wire::WaitOutcome::Silent,
         Waited::Listening { port } => wire::WaitOutcome::Listening { port },
         Waited::DeadlinePassed => wire::WaitOutcome::TimedOut,

@@ -1,8 +1,8 @@
 //! Dispatch: finds the handler of a request's method, gives it typed params and a context, and sends its response.
 //!
-//! What the server's ceiling or the token of a connection does not permit is refused first. After that, the order of checks is that of Codex's
-//! server: the method is known, its params decode, the handshake is complete, and
-//! only then the operation itself.
+//! What the server's ceiling or the token of a connection does not permit is refused first. After that, the order of
+//! checks is that of Codex's server: the method is known, its params decode, the handshake is complete, and only then
+//! the operation itself.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicBool;

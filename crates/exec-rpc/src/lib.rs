@@ -4,22 +4,28 @@
 //!
 //! 1. `server`: an environment, its sessions, and the connections that come and go; `workers`: the threads that serve them;
 //! 2. `connection`: the task of one connection reads messages, does the handshake, and starts a task for each request;
-//! 3. [`ceiling`]: what the server and the token of a connection permit; `roles`: what an observer may call; `dispatch`: finds the handler of the method, gives it typed params, sends its response;
-//!    `routing`: which environment a request is for, if there are several;
-//! 4. `handlers`: one function per method, from the wire's verbs to the environment's;
-//! 5. `convert`, `reply`: shapes of the wire become values of the domain and back; errors become codes and messages.
+//! 3. [`ceiling`]: what the server and the token of a connection permit; `roles`: what an observer may call;
+//! 4. `dispatch`: finds the handler of the method, gives it typed params, sends its response; `routing`: which environment
+//!    the request is for, if there are several;
+//! 5. `handlers`: one function per method, from the wire's verbs to the environment's;
+//! 6. `convert`, `reply`: shapes of the wire become values of the domain and back; errors become codes and messages.
 //!
 //! The way of a byte: the environment's log → `writer`, the one task that writes to a connection, with a follower for
 //! each process → the transport. The two ways share only the log.
 //!
-//! The other way round, `network` asks the client what the proxies of its processes leave open, and tells it what was decided.
+//! The other way round, `network` asks the client what the proxies of its processes leave open, and tells it what was
+//! decided.
 //!
-//! `running` waits for processes to exit, for a ceiling that counts them and for the [`audit`], whose file is not known here. `session` is what survives connections: processes, and the cache of responses. `resources` is what ends with a
-//! connection: open files, watches, searches, HTTP bodies. Both keep the ids that clients choose in `reservations`.
-//! [`limits`] has every bound.
+//! What lives longer than a request:
 //!
-//! Nothing here starts a process, opens a file or knows what kind of environment it serves. Only `reply` knows error
-//! codes; only `convert` knows both vocabularies.
+//! - `session` is what survives connections: processes, and the cache of responses;
+//! - `resources` is what ends with a connection: open files, watches, searches, HTTP bodies;
+//! - `reservations` keeps the ids that clients choose, for both;
+//! - `running` waits for processes to exit, for a ceiling that counts them and for the [`audit`], whose file is not known
+//!   here.
+//!
+//! [`limits`] has every bound. Nothing here starts a process, opens a file or knows what kind of environment it serves. Only
+//! `reply` knows error codes; only `convert` knows both vocabularies.
 
 pub mod audit;
 pub mod ceiling;

@@ -2,7 +2,8 @@
 //!
 //! Beside the session itself: [`table`], which session is attached to which connection; [`store`], sessions on disk;
 //! [`process_label`], how the processes of a session are found again; [`response_cache`], requests that must not be
-//! carried out twice; [`streams`], connections that were made for the client; [`attendance`], who drives a session and who observes it.
+//! carried out twice; [`streams`], connections that were made for the client; [`attendance`], who drives a session and
+//! who observes it.
 
 mod attendance;
 pub(crate) mod denial;
@@ -32,7 +33,7 @@ use crate::reservations::{Lookup, Reservation, Reservations};
 use crate::routing::NamedEnvironment;
 use crate::writer::{WeakWriterHandle, WriterCommand, WriterHandle};
 
-pub(crate) use attendance::{Ask, Attendance, Attendee, DriveRefusal};
+pub(crate) use attendance::{Attendance, Attendee, DriveRefusal, DriveRequestOutcome};
 pub(crate) use process_label::ProcessLabel;
 pub(crate) use response_cache::CacheLookup;
 use response_cache::ResponseCache;

@@ -110,7 +110,7 @@ fn status(field: &str) -> Result<String, Failure> {
     value.map(|value| value.trim().to_owned()).ok_or_else(|| absent(format!("the kernel does not tell {field}")))
 }
 
-fn capabilities(set: &str) -> Attempt {
+pub(crate) fn capabilities(set: &str) -> Attempt {
     let value = status(set)?;
     if value.bytes().all(|digit| digit == b'0') {
         Err(refused(format!("{set} is empty")))

@@ -12,7 +12,7 @@ use std::time::Duration;
 use libc::c_int;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::attempt::{Attempt, Failure, Probe, got, probe, refused};
+use crate::attempt::{Attempt, Failure, Probe, absent, got, probe, refused};
 use crate::system_call::call;
 use crate::targets::Targets;
 
@@ -143,6 +143,20 @@ pub(crate) const PROBES: &[Probe] = &[
         UnixDatagram::unbound()?.send_to(b"x", format!("{}.datagram", t.get("socket")?))?;
         got("a datagram was sent")
     }),
+    // To the kernel a raw socket of this family is one for datagrams, by another name.
+    probe("send-unix-as-raw", |t| {
+        send_datagram(call!(libc::SYS_socket, libc::AF_UNIX, libc::SOCK_RAW, 0)?, &datagram_path(t)?)
+    }),
+    probe("send-unix-from-raw-pair", |t| {
+        let mut pair = [0i32; 2];
+        call!(libc::SYS_socketpair, libc::AF_UNIX, libc::SOCK_RAW, 0, pair.as_mut_ptr())?;
+        send_datagram(pair[0] as usize, &datagram_path(t)?)
+    }),
+    probe("send-unix-from-datagram-pair", |t| {
+        let mut pair = [0i32; 2];
+        call!(libc::SYS_socketpair, libc::AF_UNIX, libc::SOCK_DGRAM, 0, pair.as_mut_ptr())?;
+        send_datagram(pair[0] as usize, &datagram_path(t)?)
+    }),
     probe("bind-abstract", |_| {
         let name = format!("prober-{}", std::process::id());
         UnixListener::bind_addr(&std::os::unix::net::SocketAddr::from_abstract_name(name)?)?;
@@ -157,6 +171,19 @@ pub(crate) const PROBES: &[Probe] = &[
     }),
     probe("descriptor-over-socket-pair", descriptor_over_socket_pair),
 ];
+
+fn datagram_path(t: &Targets<'_>) -> Result<Vec<u8>, Failure> {
+    Ok(format!("{}.datagram", t.get("socket")?).into_bytes())
+}
+
+fn send_datagram(socket: usize, path: &[u8]) -> Attempt {
+    let mut address = [0u8; 110];
+    let end = 2 + path.len();
+    address[..2].copy_from_slice(&(libc::AF_UNIX as libc::sa_family_t).to_ne_bytes());
+    address.get_mut(2..end).ok_or_else(|| absent("the path is too long"))?.copy_from_slice(path);
+    call!(libc::SYS_sendto, socket, b"x".as_ptr(), 1, 0, address.as_ptr(), end)?;
+    got("a datagram was sent")
+}
 
 fn socket(family: c_int, kind: c_int, protocol: c_int) -> Attempt {
     call!(libc::SYS_socket, family, kind, protocol)?;

@@ -125,6 +125,12 @@ pub(crate) const PROBES: &[Probe] = &[
         let priority = call!(libc::SYS_ioprio_get, 1, pid(t)?)?;
         reached(call!(libc::SYS_ioprio_set, 1, pid(t)?, priority), &[])
     }),
+    probe("priority-of-user", |_| priority_of_user()),
+    probe("io-priority-of-user", |_| {
+        // A class that there is not, for all processes of this user: nothing is set.
+        const OF_USER: c_int = 3;
+        reached(call!(libc::SYS_ioprio_set, OF_USER, 0, 7 << 13), &[libc::EINVAL])
+    }),
     probe("namespaces-joined", |t| {
         let descriptor = pidfd(t)?;
         reached(call!(libc::SYS_setns, descriptor, libc::CLONE_NEWUTS), &[])
@@ -196,6 +202,16 @@ fn queued_signal() -> [c_int; 32] {
     let mut information = [0; 32];
     (information[0], information[2]) = (libc::SIGCONT, libc::SI_QUEUE);
     information
+}
+
+/// The best priority that a process of this user has, for all of them: who has no rights is told of all others that it cannot be
+/// raised, and nothing changes.
+fn priority_of_user() -> Attempt {
+    if crate::confinement::capabilities("CapEff").is_ok() {
+        return Err(absent("with these rights it would change what others have"));
+    }
+    let nice = 20 - call!(libc::SYS_getpriority, libc::PRIO_USER, 0)?.cast_signed();
+    reached(call!(libc::SYS_setpriority, libc::PRIO_USER, 0, nice), &[libc::EACCES])
 }
 
 /// Pid 1, unless that is of our own sandbox.

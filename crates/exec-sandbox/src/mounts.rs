@@ -56,8 +56,9 @@ pub fn plan(
     if !rules.is_restricted() {
         return Ok(MountPlan::default());
     }
+    // What a rule grants below a directory that a glob denies is denied, too.
     let mut entries: Vec<(&Path, PathAccess)> =
-        rules.by_path().iter().map(|(path, access)| (path.as_path(), *access)).collect();
+        rules.by_path().iter().map(|(path, _)| (path.as_path(), rules.access(path))).collect();
     entries.extend(denied.iter().map(|path| (path.as_path(), PathAccess::Denied)));
     entries.sort_by_key(|(path, access)| (path.components().count(), path.to_path_buf(), *access));
     entries.dedup_by(|later, first| later.0 == first.0);
@@ -149,10 +150,14 @@ impl<'a> Planner<'a> {
         let missing = path.ancestors().take_while(|path| (self.fact)(path).is_none()).last().unwrap_or(path);
         // If it is not in a place that can be written, nobody can make it.
         let around = missing.parent().map_or(self.root_access, |parent| self.access_at(parent));
-        if self.mounted.contains(missing) || around != PathAccess::Write {
+        if self.mounted.contains(missing) || around != PathAccess::Write || missing.starts_with("/proc") {
             return;
         }
         self.hold_in_place(missing);
+        // Below a file there is nothing, as long as it stays a file.
+        if missing.parent().and_then(self.fact) == Some(FileFact::File) {
+            return;
+        }
         let at = missing.to_owned();
         self.plan.placeholders.push(at.clone());
         self.plan.steps.push(match access {
@@ -190,11 +195,15 @@ mod tests {
 
     /// No path of the tests exists, so that rules are what they say; these facts are told instead.
     fn planned(rules: &[(&str, FileAccess)], denied: &[&str], files: &[(&str, FileFact)]) -> Result<MountPlan, String> {
-        let rules = rules
-            .iter()
-            .map(|(path, access)| FileRule { target: RuleTarget::Path(PathBuf::from(path)), access: *access });
+        let rules = rules.iter().map(|(path, access)| FileRule {
+            target: match path.contains('*') {
+                true => RuleTarget::Glob((*path).to_owned()),
+                false => RuleTarget::Path(PathBuf::from(path)),
+            },
+            access: *access,
+        });
         let policy = FilePolicy::Restricted { rules: rules.collect(), glob_scan_depth: None };
-        let rules = PathRules::resolve(&policy, &MachinePaths::default()).expect("there are no globs");
+        let rules = PathRules::resolve(&policy, &MachinePaths::default()).expect("the globs are good");
         let denied: Vec<PathBuf> = denied.iter().map(PathBuf::from).collect();
         let fact = |path: &Path| {
             let found = files.iter().find(|(name, _)| Path::new(name) == path);
@@ -251,6 +260,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_can_be_written_needs_no_placeholders_and_stays_a_file() {
+        let rules = [("/", FileAccess::Read), ("/no-f", FileAccess::Write), ("/proc", FileAccess::Write)];
+        let plan = planned(&rules, &[], &[("/no-f", FileFact::File), ("/proc", DIR)]).expect("there is no link");
+        assert_eq!((&plan.steps[3..], plan.placeholders), (&[bind("/no-f", true)][..], Vec::<PathBuf>::new()));
+        let rules = [("/", FileAccess::Read), ("/no-w", FileAccess::Write), ("/no-w/f/.git", FileAccess::Read)];
+        let plan = planned(&rules, &[], &[("/no-w", DIR), ("/no-w/f", FileFact::File)]).expect("there is no link");
+        assert!(plan.steps.ends_with(&[bind("/no-w/f", true)]), "{plan:?}");
+        assert_eq!(plan.placeholders, ALWAYS.map(|name| Path::new("/no-w").join(name)));
+    }
+
+    #[test]
     fn what_is_denied_is_hidden_and_what_is_granted_below_it_is_not() {
         let rules = [("/", FileAccess::Read), ("/no-d", FileAccess::Deny), ("/no-d/in/ok", FileAccess::Write)];
         let files = [("/no-d", DIR), ("/no-d/in/ok", DIR), ("/no-k", FileFact::File)];
@@ -261,6 +281,25 @@ mod tests {
             bind("/no-d/in/ok", true),
         ];
         assert_eq!(plan.steps[2..], [&expected[..], &empty("/no-d/in/ok", &ALWAYS)].concat());
+    }
+
+    #[test]
+    fn nothing_is_granted_below_what_a_glob_denies() {
+        let rules = [
+            ("/", FileAccess::Read),
+            ("/no-w", FileAccess::Write),
+            ("/no-w/secret*", FileAccess::Deny),
+            ("/no-w/secret-a/in", FileAccess::Write),
+        ];
+        let files = ["/no-w", "/no-w/secret-a", "/no-w/secret-a/in", "/no-w/secret-a/in/.git"].map(|path| (path, DIR));
+        let plan = planned(&rules, &["/no-w/secret-a"], &files).expect("there is no link");
+        let hidden = MountStep::HideDirectory { path: "/no-w/secret-a".into(), passable: false };
+        assert!(plan.steps.contains(&hidden), "{plan:?}");
+        let is_below = |step: &MountStep| match step {
+            MountStep::Bind { path, .. } | MountStep::EmptyDirectory { path } => path.starts_with("/no-w/secret-a"),
+            _ => false,
+        };
+        assert!(!plan.steps.iter().any(is_below), "{plan:?}");
     }
 
     #[test]

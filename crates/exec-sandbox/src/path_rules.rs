@@ -73,7 +73,17 @@ pub struct BadGlob {
 /// Globs that were compiled before, which takes longer than all the rest of a file call. A compiled glob depends on
 /// nothing but its text, so none is ever out of date.
 #[derive(Debug, Default)]
-pub struct GlobCache(Mutex<HashMap<Vec<String>, Arc<GlobSet>>>);
+pub struct GlobCache(Mutex<CachedGlobs>);
+
+#[derive(Debug, Default)]
+struct CachedGlobs {
+    sets: HashMap<Vec<String>, Arc<GlobSet>>,
+    /// Text of their globs.
+    bytes: usize,
+}
+
+/// Most text of the globs of one policy, and of all that are kept. Compiled they take some hundred times as much memory.
+const GLOB_BYTES: usize = 64 << 10;
 
 /// Sets of globs that are kept. There are as many as policies in use; beyond that the cache begins anew.
 const CACHED_GLOB_SETS: usize = 64;
@@ -84,8 +94,14 @@ impl GlobCache {
             return Ok(Arc::default());
         }
         let cached = || self.0.lock().expect("no holder of this lock panics");
-        if let Some(set) = cached().get(globs) {
+        if let Some(set) = cached().sets.get(globs) {
             return Ok(Arc::clone(set));
+        }
+        let bytes: usize = globs.iter().map(String::len).sum();
+        if bytes > GLOB_BYTES {
+            let pattern = globs[0].clone();
+            let reason = format!("with the others it has {bytes} bytes, and all may have {GLOB_BYTES}");
+            return Err(BadGlob { pattern, reason });
         }
         let mut builder = GlobSetBuilder::new();
         for pattern in globs {
@@ -97,10 +113,11 @@ impl GlobCache {
         let set = set.map_err(|bad| BadGlob { pattern: globs.join(" "), reason: bad.kind().to_string() })?;
         let set = Arc::new(set);
         let mut cached = cached();
-        if cached.len() >= CACHED_GLOB_SETS {
-            cached.clear();
+        if cached.sets.len() >= CACHED_GLOB_SETS || cached.bytes + bytes > GLOB_BYTES {
+            *cached = CachedGlobs::default();
         }
-        cached.insert(globs.to_vec(), Arc::clone(&set));
+        cached.bytes += bytes;
+        cached.sets.insert(globs.to_vec(), Arc::clone(&set));
         Ok(set)
     }
 }
@@ -371,7 +388,25 @@ fn ordered(rules: Vec<ResolvedRule>) -> (Vec<(PathBuf, PathAccess)>, Vec<PathBuf
     }
     by_path.append(&mut more);
     sort(&mut by_path);
-    (by_path, links)
+    (without_readable_in_denied(by_path), links)
+}
+
+/// A rule that lets be read what lies in a denied directory counts for nothing, unless the directory is writable again
+/// in between: what is denied may be written somewhere below, but is not opened again to be read. To deny everything is
+/// to permit nothing by a rule of its own.
+fn without_readable_in_denied(by_path: Vec<(PathBuf, PathAccess)>) -> Vec<(PathBuf, PathAccess)> {
+    let mut kept: Vec<(PathBuf, PathAccess)> = Vec::new();
+    // The shortest first, so that what a rule lies in is known when it is met.
+    for (path, access) in by_path.into_iter().rev() {
+        let above = kept.iter().rev().find(|(root, _)| path.starts_with(root)).map(|(_, access)| *access);
+        let is_everything_denied = path == Path::new("/") && access == PathAccess::Denied;
+        let is_read_in_denied = access == PathAccess::Read && above == Some(PathAccess::Denied);
+        if !is_everything_denied && !is_read_in_denied {
+            kept.push((path, access));
+        }
+    }
+    kept.reverse();
+    kept
 }
 
 fn sort(by_path: &mut Vec<(PathBuf, PathAccess)>) {
@@ -420,6 +455,18 @@ mod tests {
         });
         let policy = FilePolicy::Restricted { rules: rules.collect(), glob_scan_depth: None };
         PathRules::resolve(&policy, &MachinePaths::default()).expect("the globs are good")
+    }
+
+    #[test]
+    fn globs_have_a_length_up_to_which_they_count_and_beyond_which_the_policy_is_refused() {
+        let cache = GlobCache::default();
+        let of_length = |bytes: usize| format!("/x/*{}", "y".repeat(bytes - 4));
+        for number in 0..4 {
+            let glob = format!("{}{number}", of_length(GLOB_BYTES - 1));
+            assert!(cache.compile(&[glob]).is_ok());
+            assert!(cache.0.lock().is_ok_and(|cached| cached.sets.len() == 1), "all that are kept are bounded too");
+        }
+        assert!(cache.compile(&[of_length(GLOB_BYTES / 2), of_length(GLOB_BYTES / 2 + 1)]).is_err());
     }
 
     #[test]
@@ -511,6 +558,32 @@ mod tests {
         ] {
             assert_eq!(rules.access(Path::new(path)), access, "{path}");
         }
+    }
+
+    #[test]
+    fn what_is_denied_is_not_opened_again_to_be_read_but_to_be_written() {
+        let rules = rules(&[
+            ("/", FileAccess::Read),
+            ("/no/d", FileAccess::Deny),
+            ("/no/d/r", FileAccess::Read),
+            ("/no/d/r/w", FileAccess::Write),
+            ("/no/d/r/w/x", FileAccess::Read),
+        ]);
+        for (path, access) in [
+            ("/no/d/r/a", PathAccess::Denied),
+            ("/no/d/r/w/a", PathAccess::Write),
+            ("/no/d/r/w/x/a", PathAccess::Read),
+            ("/no/d/r/w/.git", PathAccess::Read),
+        ] {
+            assert_eq!(rules.access(Path::new(path)), access, "{path}");
+        }
+    }
+
+    #[test]
+    fn where_everything_is_denied_only_what_a_rule_names_is_there() {
+        let denied = rules(&[("/", FileAccess::Read), ("/", FileAccess::Deny), ("/no/r", FileAccess::Read)]);
+        assert_eq!(denied.access(Path::new("/no/r/a")), PathAccess::Read);
+        assert_eq!(denied.access(Path::new("/no/a")), PathAccess::Hidden);
     }
 
     #[test]

@@ -216,7 +216,7 @@ fn with_mounts(
 ) -> Result<SandboxPlan, Unenforceable> {
     let denied = glob_matches(rules)?;
     let MountPlan { steps, placeholders } = mounts::plan(rules, &denied, fact)?;
-    let granted = rules.by_path().iter().filter_map(|(path, access)| match access {
+    let granted = rules.by_path().iter().filter_map(|(path, _)| match rules.access(path) {
         PathAccess::Read => Some((path.as_path(), Grant::Read)),
         PathAccess::Write => Some((path.as_path(), Grant::Write)),
         PathAccess::Denied | PathAccess::Hidden => None,
@@ -365,8 +365,10 @@ fn glob_matches(rules: &PathRules) -> Result<Vec<PathBuf>, Unenforceable> {
                 }
                 let path = child.path();
                 if rules.is_denied_by_glob(&path) {
-                    // Nothing can be mounted on a link. What it leads to is denied by every name; if that is nothing, so be it.
-                    matches.extend(path.canonicalize());
+                    // Nothing can be mounted on a link. What it leads to is denied by every name; if that is nothing, so be it. A
+                    // directory that the link itself lies in is not: that would take away all that the policy is about.
+                    matches
+                        .extend(path.canonicalize().ok().filter(|target| *target == path || !path.starts_with(target)));
                 } else if child.file_type().is_ok_and(|kind| kind.is_dir()) && depth.is_none_or(|depth| at + 1 < depth)
                 {
                     left.push((path, at + 1));
@@ -387,4 +389,33 @@ pub fn file_fact(path: &Path) -> Option<FileFact> {
     } else {
         FileFact::File
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use exec_core::sandbox::{FileAccess, FileRule, RuleTarget};
+
+    use super::*;
+
+    #[test]
+    fn a_link_that_a_glob_denies_takes_along_what_it_leads_to_but_not_the_directory_it_lies_in() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let root = folder.path().canonicalize().expect("it is there");
+        for made in ["work/below", "other"] {
+            std::fs::create_dir_all(root.join(made)).expect("the folder is ours");
+        }
+        std::fs::write(root.join("file"), "x").expect("the folder is ours");
+        for (link, target) in [("up", ".."), ("here", "."), ("root", "/"), ("file", "../file"), ("other", "../other")] {
+            std::os::unix::fs::symlink(target, root.join("work").join(link)).expect("the folder is ours");
+        }
+        let deny = |glob: &str| FileRule {
+            target: RuleTarget::Glob(format!("{}{glob}", root.display())),
+            access: FileAccess::Deny,
+        };
+        let policy = FilePolicy::Restricted { rules: vec![deny("/work/*")], glob_scan_depth: None };
+        let rules = PathRules::resolve(&policy, &MachinePaths::default()).expect("the glob is good");
+        let mut denied = glob_matches(&rules).expect("there are few files");
+        denied.sort();
+        assert_eq!(denied, ["file", "other", "work/below"].map(|name| root.join(name)));
+    }
 }

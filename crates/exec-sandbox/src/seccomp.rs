@@ -50,7 +50,10 @@ pub fn filters(scope: FilterScope) -> Vec<Vec<u64>> {
             forbidden.push((libc::SYS_socket, beside_the_own_network()));
             forbidden.extend(sockets().into_iter().filter(|(number, _)| *number == libc::SYS_socketpair));
         }
-        NetworkPolicy::Enabled => forbidden.push((libc::SYS_socket, families_beside_the_network())),
+        NetworkPolicy::Enabled => {
+            forbidden.push((libc::SYS_socket, families_beside_the_network()));
+            forbidden.push((libc::SYS_socketpair, vec![families_beside(&[libc::AF_UNIX])]));
+        }
     }
     // The C library makes processes with `clone3`, whose flags no filter can see, and with `clone` where that is missing.
     let mut missing = unconditional(&[libc::SYS_clone3]);
@@ -254,6 +257,9 @@ const NEW_NAMESPACES: u64 = (libc::CLONE_NEWUSER
 /// For `unshare` only: the same bit means something else to `clone`.
 const CLONE_NEWTIME: u64 = 0x80;
 
+/// For `ioprio_set`: all processes of a user.
+const IOPRIO_WHO_USER: u64 = 3;
+
 /// Requests that put words into a terminal's mouth, or change a file's attributes through a handle that may only read.
 const TIOCSTI: u64 = 0x5412;
 const TIOCLINUX: u64 = 0x541c;
@@ -301,40 +307,45 @@ fn conditional() -> Vec<Forbidden> {
         bits.map(|bit| rule(vec![condition(0, SeccompCmpOp::MaskedEq(bit), bit)])).collect::<Vec<_>>()
     };
     let of_others = |argument: u8| vec![rule(vec![condition(argument, SeccompCmpOp::Ne, 0)])];
+    let of_kind = |kind: u64| vec![rule(vec![condition(0, SeccompCmpOp::Eq, kind)])];
     vec![
         (libc::SYS_ioctl, requests.to_vec()),
         (libc::SYS_unshare, any_flag(NEW_NAMESPACES | CLONE_NEWTIME)),
         (libc::SYS_clone, any_flag(NEW_NAMESPACES)),
-        // Limits and priorities of others that run as the same user.
+        // Limits and priorities of others that run as the same user. That user, too, can be called 0: the caller's own.
         (libc::SYS_prlimit64, of_others(0)),
-        (libc::SYS_setpriority, of_others(1)),
-        (libc::SYS_ioprio_set, of_others(1)),
+        (libc::SYS_setpriority, [of_others(1), of_kind(libc::PRIO_USER as u64)].concat()),
+        (libc::SYS_ioprio_set, [of_others(1), of_kind(IOPRIO_WHO_USER)].concat()),
     ]
 }
 
-/// Only sockets between a program and its children: of one kind, and not the one that can send to any address.
+/// Only sockets between a program and its children: of one family, and no kind that can send to any address. A raw socket of
+/// this family is one for datagrams by another name.
 fn sockets() -> Vec<Forbidden> {
-    let foreign = rule(vec![condition(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)]);
-    let datagram = rule(vec![condition(1, SeccompCmpOp::MaskedEq(0xf), libc::SOCK_DGRAM as u64)]);
-    [libc::SYS_socket, libc::SYS_socketpair].map(|number| (number, vec![foreign.clone(), datagram.clone()])).to_vec()
+    let kind = |kind: i32| rule(vec![condition(1, SeccompCmpOp::MaskedEq(SOCKET_KIND), kind as u64)]);
+    let rules = vec![families_beside(&[libc::AF_UNIX]), kind(libc::SOCK_DGRAM), kind(libc::SOCK_RAW)];
+    [libc::SYS_socket, libc::SYS_socketpair].map(|number| (number, rules.clone())).to_vec()
 }
 
 /// In a network of its own a process has streams and datagrams of the internet, and no others: sockets with a path or an
 /// abstract name are not of a network, and would lead out of it.
 fn beside_the_own_network() -> Vec<SeccompRule> {
-    let not = |argument, value: i32| condition(argument, SeccompCmpOp::Ne, value as u64);
-    let families = rule(vec![not(0, libc::AF_INET), not(0, libc::AF_INET6)]);
-    let raw = rule(vec![condition(1, SeccompCmpOp::MaskedEq(0xf), libc::SOCK_RAW as u64)]);
-    vec![families, raw]
+    let raw = rule(vec![condition(1, SeccompCmpOp::MaskedEq(SOCKET_KIND), libc::SOCK_RAW as u64)]);
+    vec![families_beside(&[libc::AF_INET, libc::AF_INET6]), raw]
 }
 
-/// Sockets that are no way to a network: of the kernel's own parts, of the machine's cables, and of the host of a virtual
-/// machine.
+/// Sockets that are no way to a network: of the kernel's own parts, of the machine's cables, of the host of a virtual machine,
+/// and of everything else for which some kernel has a family.
 fn families_beside_the_network() -> Vec<SeccompRule> {
-    let families =
-        [libc::AF_ALG, libc::AF_KEY, libc::AF_PACKET, libc::AF_XDP, libc::AF_VSOCK, libc::AF_BLUETOOTH, libc::AF_CAN];
-    families.map(|family| rule(vec![condition(0, SeccompCmpOp::Eq, family as u64)])).to_vec()
+    vec![families_beside(&[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK])]
 }
+
+fn families_beside(allowed: &[i32]) -> SeccompRule {
+    rule(allowed.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family as u64)).collect())
+}
+
+/// The bits of a socket's type that are no flags.
+const SOCKET_KIND: u64 = 0xf;
 
 fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> SeccompCondition {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value).expect("a call has six arguments")

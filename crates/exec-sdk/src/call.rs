@@ -4,6 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Failure, FailureKind, Value, runtime};
@@ -23,6 +24,30 @@ struct Shared {
 
 type Notify = Box<dyn FnOnce() + Send>;
 
+/// What a call is to do, not begun yet.
+pub(crate) struct Work(Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Outcome> + Send>);
+
+impl Work {
+    /// Work that may be dropped at any moment: a cancel drops it.
+    pub(crate) fn new(work: impl Future<Output = Outcome> + Send + 'static) -> Self {
+        Self::with_cancel(|cancel| async move {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => Err(Failure::cancelled()),
+                outcome = work => outcome,
+            }
+        })
+    }
+
+    /// Work that has to clean up when it is cancelled, and is told.
+    pub(crate) fn with_cancel<F>(work: impl FnOnce(CancellationToken) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        Self(Box::new(|cancel| Box::pin(work(cancel))))
+    }
+}
+
 enum State {
     UnderWay(Vec<Notify>),
     Done(Outcome),
@@ -36,25 +61,13 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Call {
-    /// Begins work that may be dropped at any moment: a cancel drops it.
-    pub(crate) fn begin(work: impl Future<Output = Outcome> + Send + 'static) -> Self {
-        Self::begin_with(|cancel| async move {
-            tokio::select! {
-                outcome = work => outcome,
-                () = cancel.cancelled() => Err(Failure::cancelled()),
-            }
-        })
-    }
-
-    /// Begins work that has to clean up when it is cancelled, and is told.
-    pub(crate) fn begin_with<F>(work: impl FnOnce(CancellationToken) -> F) -> Self
-    where
-        F: Future<Output = Outcome> + Send + 'static,
-    {
-        let cancel = CancellationToken::new();
+    /// Begins the work. When `scope` is cancelled, because the environment is closed, so is the work.
+    pub(crate) fn begin(work: Work, scope: &CancellationToken) -> Self {
+        let scope = scope.clone();
+        let cancel = scope.child_token();
         let shared = Shared { state: Mutex::new(State::UnderWay(Vec::new())), done: Condvar::new(), cancel };
         let call = Self(Arc::new(shared));
-        let work = work(call.0.cancel.clone());
+        let work = (work.0)(call.0.cancel.clone());
         let finished = call.clone();
         match runtime::handle() {
             // Its owner is the call, which hears of its end in any case.
@@ -62,7 +75,12 @@ impl Call {
                 let outcome = std::panic::AssertUnwindSafe(work).catch_unwind().await;
                 let panicked =
                     |_| Err(Failure::new(FailureKind::Other, "exec-server has failed inside: please report it"));
-                finished.finish(outcome.unwrap_or_else(panicked));
+                let outcome = outcome.unwrap_or_else(panicked);
+                // What else went wrong then is a consequence.
+                finished.finish(outcome.map_err(|failure| match scope.is_cancelled() {
+                    true => Failure::closed_meanwhile(),
+                    false => failure,
+                }));
             })),
             Err(error) => call.finish(Err(Failure::new(FailureKind::Other, format!("cannot make threads: {error}")))),
         }

@@ -9,13 +9,25 @@ use exec_server::local::LocalEnvironment;
 use exec_server::process::ProcessInfo;
 use exec_server::spawn::Command;
 use exec_server::{ProcessId, RunAs, SharedEnvironment, TerminalSize};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::call::Work;
+use crate::limits::CLOSE_PATIENCE;
 use crate::object::What;
 use crate::process::{self, Process};
 use crate::{Arguments, Call, Failure, FailureKind, Object, Value, files, http};
 
 /// A machine, until it is closed.
-pub(crate) struct Environment(Mutex<Option<Opened>>);
+pub(crate) struct Environment {
+    /// `None` when it is closed.
+    opened: Mutex<Option<Opened>>,
+    /// Cancelled when it is closed: calls that are under way then end.
+    closed: CancellationToken,
+    /// Calls that end a process, in any case or when they are cancelled.
+    clean_up: TaskTracker,
+}
 
 #[derive(Clone)]
 enum Opened {
@@ -31,11 +43,14 @@ enum Opened {
 /// the language passes, else the `exec-server` of the PATH. The program itself is an interpreter and must not be sent.
 pub fn open(way: &str, arguments: Arguments) -> Call {
     let begun = match way {
-        "local" => arguments.finish().map(|()| Call::begin(open_local())),
+        "local" => arguments.finish().map(|()| Work::new(open_local())),
         "connect" => connect(arguments),
         _ => Err(Failure::bad_argument("way", "an environment is opened by `local` or by `connect`")),
     };
-    begun.unwrap_or_else(Call::failed)
+    match begun {
+        Ok(work) => Call::begin(work, &CancellationToken::new()),
+        Err(failure) => Call::failed(failure),
+    }
 }
 
 async fn open_local() -> Result<Value, Failure> {
@@ -44,7 +59,7 @@ async fn open_local() -> Result<Value, Failure> {
     Ok(object(Opened::Local(Arc::new(opened))))
 }
 
-fn connect(mut arguments: Arguments) -> Result<Call, Failure> {
+fn connect(mut arguments: Arguments) -> Result<Work, Failure> {
     let url = arguments.optional_text("url")?;
     let mut program = arguments.words("program")?;
     if url.is_none() && program.is_empty() {
@@ -67,7 +82,7 @@ fn connect(mut arguments: Arguments) -> Result<Call, Failure> {
         options.client_name = name;
     }
     arguments.finish()?;
-    Ok(Call::begin(async move {
+    Ok(Work::new(async move {
         let remote = match url {
             Some(url) => client::connect_url_with(&url, transport, bootstrap, options).await?,
             None => {
@@ -81,12 +96,16 @@ fn connect(mut arguments: Arguments) -> Result<Call, Failure> {
 }
 
 fn object(opened: Opened) -> Value {
-    let environment = Arc::new(Environment(Mutex::new(Some(opened))));
-    Object::new(What::Environment(environment)).into()
+    let environment = Environment {
+        opened: Mutex::new(Some(opened)),
+        closed: CancellationToken::new(),
+        clean_up: TaskTracker::new(),
+    };
+    Object::new(What::Environment(Arc::new(environment))).into()
 }
 
 impl Environment {
-    pub(crate) fn call(self: &Arc<Self>, method: &str, mut arguments: Arguments) -> Result<Call, Failure> {
+    pub(crate) fn call(self: &Arc<Self>, method: &str, mut arguments: Arguments) -> Result<Work, Failure> {
         match method {
             "close" => {
                 let end = arguments.flag("end", false)?;
@@ -95,7 +114,7 @@ impl Environment {
             }
             "info" => {
                 arguments.finish()?;
-                return Ok(Call::begin(std::future::ready(self.info())));
+                return Ok(Work::new(std::future::ready(self.info())));
             }
             _ => {}
         }
@@ -109,11 +128,18 @@ impl Environment {
                     command = command.piped_stdin();
                 }
                 let (id, request) = command.into_request(machine.info());
+                let token = self.clean_up_token();
                 Ok(match method {
-                    "run" => Call::begin_with(|cancel| process::run(machine, id, request, input, cancel)),
+                    "run" => Work::with_cancel(|cancel| async move {
+                        let _token = token;
+                        process::run(machine, id, request, input, cancel).await
+                    }),
                     _ => {
                         let environment = Arc::clone(self);
-                        Call::begin_with(|cancel| process::spawn(environment, machine, id, request, cancel))
+                        Work::with_cancel(|cancel| async move {
+                            let _token = token;
+                            process::spawn(environment, machine, id, request, cancel).await
+                        })
                     }
                 })
             }
@@ -121,17 +147,15 @@ impl Environment {
                 let id = process_id(arguments.text("id")?)?;
                 arguments.finish()?;
                 let environment = Arc::clone(self);
-                Ok(Call::begin(Process::find(environment, machine, id)))
+                Ok(Work::new(Process::find(environment, machine, id)))
             }
             "processes" => {
                 arguments.finish()?;
-                Ok(Call::begin(
-                    async move { Ok(Value::list(machine.processes().list().await?.into_iter().map(shown))) },
-                ))
+                Ok(Work::new(async move { Ok(Value::list(machine.processes().list().await?.into_iter().map(shown))) }))
             }
-            "http" => http::request(machine, arguments),
+            "http" => http::request(machine, arguments, Arc::clone(self)),
             method => match method.strip_prefix("files.") {
-                Some(verb) => files::call(verb, machine, arguments),
+                Some(verb) => files::call(verb, machine, arguments, Arc::clone(self)),
                 None => Err(Failure::bad_argument("method", &format!("an environment has no `{method}`"))),
             },
         }
@@ -146,17 +170,34 @@ impl Environment {
         }
     }
 
-    /// Ends what runs on this machine; leaves the session on another one, unless `end`. Closing twice is fine.
-    fn close(&self, end: bool) -> Call {
+    /// Held by a call that ends a process, for [`Self::close`] to wait for.
+    pub(crate) fn clean_up_token(&self) -> TaskTrackerToken {
+        self.clean_up.token()
+    }
+
+    /// Cancelled when it is closed.
+    pub(crate) fn scope(&self) -> &CancellationToken {
+        &self.closed
+    }
+
+    /// Ends what runs on this machine; leaves the session on another one, unless `end`. Calls that are under way end, and say
+    /// why; what `run` has started ends with them, before the program that closes goes on and perhaps ends. Closing twice is
+    /// fine.
+    fn close(&self, end: bool) -> Work {
         let opened = self.lock().take();
-        Call::begin_with(|_finished_in_any_case| async move {
+        self.closed.cancel();
+        self.clean_up.close();
+        let clean_up = self.clean_up.clone();
+        Work::with_cancel(move |_finished_in_any_case| async move {
             match opened {
                 Some(Opened::Local(local)) => local.end().await,
                 Some(Opened::Remote(remote)) if end => {
                     let ended = remote.end_session().await;
                     ended.map_err(|error| Failure::new(FailureKind::ConnectionLost, error.to_string()))?;
                 }
-                Some(Opened::Remote(_)) | None => {}
+                // A machine that is away is not waited for.
+                Some(Opened::Remote(_)) => drop(tokio::time::timeout(CLOSE_PATIENCE, clean_up.wait()).await),
+                None => {}
             }
             Ok(Value::Null)
         })
@@ -182,7 +223,7 @@ impl Environment {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Opened>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

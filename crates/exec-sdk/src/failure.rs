@@ -95,6 +95,10 @@ impl Failure {
         Self::new(FailureKind::Closed, "the environment is closed: open it again")
     }
 
+    pub(crate) fn closed_meanwhile() -> Self {
+        Self::new(FailureKind::Closed, "the environment was closed while this was under way")
+    }
+
     pub(crate) fn forked() -> Self {
         let why =
             "this was opened before a fork, and its threads are in the other process: open an environment after it";

@@ -9,20 +9,27 @@ use exec_server::files::{
     LinkPolicy, Metadata, Pattern, RemoveOptions, RenameOptions, SearchItem, SearchQuery, SearchResults, WatchOptions,
     WriteOptions, search::CaseSensitivity,
 };
-use tokio::sync::Mutex;
+use futures_util::future::BoxFuture;
 
+use crate::call::{Outcome, Work};
+use crate::environment::Environment;
 use crate::limits::DIRECTORY_PAGE_ENTRIES;
-use crate::object::What;
-use crate::{Arguments, Call, Failure, Object, Value};
+use crate::pages::{Pages, ReadPages};
+use crate::{Arguments, Failure, Value};
 
 /// A watch that runs as long as somebody holds it.
-pub(crate) struct Watch(Mutex<Box<dyn ChangeStream>>);
+struct Watch(Box<dyn ChangeStream>);
 
 /// A search that runs as long as somebody holds it.
-pub(crate) struct Search(Mutex<Box<dyn SearchResults>>);
+struct Search(Box<dyn SearchResults>);
 
 /// Begins the verb that is called `files.` and this. Relative paths begin at the working directory of the environment.
-pub(crate) fn call(verb: &str, machine: SharedEnvironment, mut arguments: Arguments) -> Result<Call, Failure> {
+pub(crate) fn call(
+    verb: &str,
+    machine: SharedEnvironment,
+    mut arguments: Arguments,
+    environment: Arc<Environment>,
+) -> Result<Work, Failure> {
     let base = machine.info().cwd.clone().or_else(|| machine.info().home.clone()).unwrap_or_else(|| "/".into());
     let full = |path: PathBuf| base.join(path);
     let path = full(arguments.path("path")?);
@@ -161,7 +168,7 @@ pub(crate) fn call(verb: &str, machine: SharedEnvironment, mut arguments: Argume
             arguments.finish()?;
             begin(async move {
                 let watch = machine.files().watch(&path, options).await?;
-                Ok(Object::new(What::Watch(Arc::new(Watch(Mutex::new(watch))))).into())
+                Ok(Pages::object("watch", Watch(watch), environment))
             })
         }
         "search" => {
@@ -169,7 +176,7 @@ pub(crate) fn call(verb: &str, machine: SharedEnvironment, mut arguments: Argume
             arguments.finish()?;
             begin(async move {
                 let search = machine.files().search(query).await?;
-                Ok(Object::new(What::Search(Arc::new(Search(Mutex::new(search))))).into())
+                Ok(Pages::object("search", Search(search), environment))
             })
         }
         verb => return Err(Failure::bad_argument("method", &format!("files have no `{verb}`"))),
@@ -179,8 +186,8 @@ pub(crate) fn call(verb: &str, machine: SharedEnvironment, mut arguments: Argume
 const ENOENT: i32 = 2;
 const ENOTDIR: i32 = 20;
 
-fn begin(work: impl Future<Output = Result<Value, FileError>> + Send + 'static) -> Call {
-    Call::begin(async move { Ok(work.await?) })
+fn begin(work: impl Future<Output = Result<Value, FileError>> + Send + 'static) -> Work {
+    Work::new(async move { Ok(work.await?) })
 }
 
 /// The whole listing, however long, sorted by name.
@@ -247,15 +254,13 @@ fn search_query(root: PathBuf, arguments: &mut Arguments) -> Result<SearchQuery,
     Ok(query)
 }
 
-impl Watch {
-    pub(crate) fn call(self: &Arc<Self>, method: &str, arguments: Arguments) -> Result<Call, Failure> {
-        only_next(method, arguments)?;
-        let watch = Arc::clone(self);
-        Ok(begin(async move {
-            let Some(batch) = watch.0.lock().await.next().await? else { return Ok(Value::Null) };
+impl ReadPages for Watch {
+    fn next(&mut self) -> BoxFuture<'_, Outcome> {
+        Box::pin(async {
+            let Some(batch) = self.0.next().await? else { return Ok(Value::Null) };
             let overflow = batch.overflow.map(|root| change("overflow", root, None));
             Ok(Value::list(batch.changes.into_iter().map(shown_change).chain(overflow)))
-        }))
+        })
     }
 }
 
@@ -272,12 +277,10 @@ fn change(kind: &str, path: PathBuf, to: Option<PathBuf>) -> Value {
     Value::map([("kind", kind.into()), ("path", path.into()), ("to", to.into())])
 }
 
-impl Search {
-    pub(crate) fn call(self: &Arc<Self>, method: &str, arguments: Arguments) -> Result<Call, Failure> {
-        only_next(method, arguments)?;
-        let search = Arc::clone(self);
-        Ok(begin(async move {
-            Ok(match search.0.lock().await.next().await? {
+impl ReadPages for Search {
+    fn next(&mut self) -> BoxFuture<'_, Outcome> {
+        Box::pin(async {
+            Ok(match self.0.next().await? {
                 SearchItem::Done(_) => Value::Null,
                 SearchItem::Lines(found) => {
                     let path: &Path = &found.path;
@@ -292,13 +295,6 @@ impl Search {
                     }))
                 }
             })
-        }))
-    }
-}
-
-fn only_next(method: &str, arguments: Arguments) -> Result<(), Failure> {
-    match method {
-        "next" => arguments.finish(),
-        method => Err(Failure::bad_argument("method", &format!("this has no `{method}`, only `next`"))),
+        })
     }
 }

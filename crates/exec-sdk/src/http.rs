@@ -4,17 +4,23 @@ use std::sync::Arc;
 
 use exec_server::SharedEnvironment;
 use exec_server::http::{HttpBody, HttpRequest, Redirects, RequestHeader};
-use tokio::sync::Mutex;
+use futures_util::future::BoxFuture;
 
+use crate::call::{Outcome, Work};
+use crate::environment::Environment;
 use crate::limits::BODY_BYTES;
-use crate::object::What;
-use crate::{Arguments, Call, Failure, FailureKind, Object, Value};
+use crate::pages::{Pages, ReadPages};
+use crate::{Arguments, Failure, FailureKind, Value};
 
 /// The body of a response, to be read piece by piece.
-pub(crate) struct Body(Mutex<Box<dyn HttpBody>>);
+struct Body(Box<dyn HttpBody>);
 
 /// Sends a request. The response comes with its whole body, or with `stream` as something to read it from.
-pub(crate) fn request(machine: SharedEnvironment, mut arguments: Arguments) -> Result<Call, Failure> {
+pub(crate) fn request(
+    machine: SharedEnvironment,
+    mut arguments: Arguments,
+    environment: Arc<Environment>,
+) -> Result<Work, Failure> {
     let headers = arguments.pairs("headers")?.into_iter().filter_map(|(name, value)| {
         let value = value?.into_string().map_err(|_| Failure::bad_argument("headers", "a value must be text"));
         Some(value.map(|value| RequestHeader { name, value, value_env_var: None }))
@@ -29,10 +35,10 @@ pub(crate) fn request(machine: SharedEnvironment, mut arguments: Arguments) -> R
     };
     let stream = arguments.flag("stream", false)?;
     arguments.finish()?;
-    Ok(Call::begin(async move {
+    Ok(Work::new(async move {
         let mut response = machine.http().request(request).await?;
         let body = if stream {
-            Object::new(What::Body(Arc::new(Body(Mutex::new(response.body))))).into()
+            Pages::object("body", Body(response.body), environment)
         } else {
             read_whole(&mut *response.body).await?
         };
@@ -53,13 +59,8 @@ async fn read_whole(body: &mut dyn HttpBody) -> Result<Value, Failure> {
     Ok(whole.into())
 }
 
-impl Body {
-    pub(crate) fn call(self: &Arc<Self>, method: &str, arguments: Arguments) -> Result<Call, Failure> {
-        if method != "next" {
-            return Err(Failure::bad_argument("method", &format!("a body has no `{method}`")));
-        }
-        arguments.finish()?;
-        let body = Arc::clone(self);
-        Ok(Call::begin(async move { Ok(body.0.lock().await.next().await?.into()) }))
+impl ReadPages for Body {
+    fn next(&mut self) -> BoxFuture<'_, Outcome> {
+        Box::pin(async { Ok(self.0.next().await?.into()) })
     }
 }

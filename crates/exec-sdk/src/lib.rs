@@ -12,7 +12,8 @@
 //! - `value`, `arguments`: what goes in and comes out;
 //! - `failure`: why nothing comes out;
 //! - `call`: work under way on threads of our own, `runtime`;
-//! - `object`: what can be called, and the table of methods; `environment`, `process`, `output`, `files`, `http` carry them out.
+//! - `object`: what can be called, and the table of methods; `environment`, `process`, `files`, `http` carry them
+//!   out; `pages` is what is read bit by bit, such as the `output` of a process.
 //!
 //! No thread of the language ever waits here, except in [`Call::wait_up_to`], and nothing here knows any language.
 
@@ -27,6 +28,7 @@ mod http;
 pub mod limits;
 mod object;
 mod output;
+mod pages;
 mod process;
 mod runtime;
 mod value;

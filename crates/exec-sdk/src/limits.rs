@@ -26,5 +26,8 @@ pub const BODY_BYTES: usize = 512 << 20;
 /// Entries of one page of a directory; the listing of a directory is put together from pages.
 pub const DIRECTORY_PAGE_ENTRIES: usize = 10_000;
 
+/// How long closing an environment waits for calls to end what they have started on a far machine.
+pub const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long an interrupted call may take to clean up before whoever interrupted it goes on without waiting for it.
 pub const CLEAN_UP: Duration = Duration::from_secs(5);

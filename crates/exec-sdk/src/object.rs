@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::environment::Environment;
-use crate::files::{Search, Watch};
-use crate::http::Body;
-use crate::output::Output;
+use crate::pages::Pages;
 use crate::process::Process;
 use crate::{Arguments, Call, Failure, runtime};
 
@@ -20,10 +20,7 @@ pub struct Object {
 pub(crate) enum What {
     Environment(Arc<Environment>),
     Process(Arc<Process>),
-    Output(Arc<Output>),
-    Watch(Arc<Watch>),
-    Search(Arc<Search>),
-    Body(Arc<Body>),
+    Pages(Arc<Pages>),
 }
 
 impl Object {
@@ -36,16 +33,18 @@ impl Object {
         if self.pid != std::process::id() {
             return Call::failed(Failure::forked());
         }
-        let begun = match &self.what {
-            Some(What::Environment(environment)) => environment.call(method, arguments),
-            Some(What::Process(process)) => process.call(method, arguments),
-            Some(What::Output(output)) => output.call(method, arguments),
-            Some(What::Watch(watch)) => watch.call(method, arguments),
-            Some(What::Search(search)) => search.call(method, arguments),
-            Some(What::Body(body)) => body.call(method, arguments),
-            None => Err(Failure::closed()),
+        let (work, scope) = match &self.what {
+            Some(What::Environment(environment)) => (environment.call(method, arguments), environment.scope()),
+            Some(What::Process(process)) => (process.call(method, arguments), process.scope()),
+            Some(What::Pages(pages)) => (pages.call(method, arguments), pages.scope()),
+            None => return Call::failed(Failure::closed()),
         };
-        begun.unwrap_or_else(Call::failed)
+        match work {
+            // Closing is what ends the others.
+            Ok(work) if method == "close" => Call::begin(work, &CancellationToken::new()),
+            Ok(work) => Call::begin(work, scope),
+            Err(failure) => Call::failed(failure),
+        }
     }
 
     /// Which kind of object it is.
@@ -53,10 +52,7 @@ impl Object {
         match &self.what {
             Some(What::Environment(_)) => "environment",
             Some(What::Process(_)) => "process",
-            Some(What::Output(_)) => "output",
-            Some(What::Watch(_)) => "watch",
-            Some(What::Search(_)) => "search",
-            Some(What::Body(_)) => "body",
+            Some(What::Pages(pages)) => pages.kind(),
             None => "nothing",
         }
     }

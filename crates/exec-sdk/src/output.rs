@@ -4,21 +4,19 @@
 //! or `["exit", exit, seq]`. After the log has closed, a page is null.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use exec_server::process::{LogEvent, LogFollower, ProcessError};
 use exec_server::{Bytes, Entry, EntryBody, ProcessId, Seq, SharedEnvironment, Stream};
-use tokio::sync::Mutex;
+use futures_util::future::BoxFuture;
 
+use crate::Value;
+use crate::call::Outcome;
 use crate::limits::{JOIN_BYTES, PAGE_BYTES, PAGE_EVENTS};
-use crate::object::What;
+use crate::pages::ReadPages;
 use crate::process::shown_exit;
-use crate::{Arguments, Call, Failure, Object, Value};
 
-/// A place in a log. Several calls at once get their pages one after the other.
-pub(crate) struct Output(Mutex<Reader>);
-
-struct Reader {
+/// A place in a log.
+pub(crate) struct Output {
     follower: Box<dyn LogFollower>,
     /// Read, and not yet handed out.
     waiting: VecDeque<Event>,
@@ -30,31 +28,9 @@ enum Event {
 }
 
 impl Output {
-    pub(crate) async fn open(machine: SharedEnvironment, id: ProcessId, after: Seq) -> Result<Value, ProcessError> {
+    pub(crate) async fn open(machine: SharedEnvironment, id: ProcessId, after: Seq) -> Result<Self, ProcessError> {
         let follower = machine.processes().follow(&id, after).await?;
-        let output = Self(Mutex::new(Reader { follower, waiting: VecDeque::new() }));
-        Ok(Object::new(What::Output(Arc::new(output))).into())
-    }
-
-    pub(crate) fn call(self: &Arc<Self>, method: &str, arguments: Arguments) -> Result<Call, Failure> {
-        if method != "next" {
-            return Err(Failure::bad_argument("method", &format!("an output has no `{method}`")));
-        }
-        arguments.finish()?;
-        let output = Arc::clone(self);
-        Ok(Call::begin(async move { Ok(output.0.lock().await.next().await?) }))
-    }
-}
-
-impl Reader {
-    /// The next events, or null at the end. Cancelling it loses nothing.
-    async fn next(&mut self) -> Result<Value, ProcessError> {
-        while self.waiting.is_empty() {
-            let Some(page) = self.follower.next(PAGE_BYTES).await? else { return Ok(Value::Null) };
-            LogEvent::of(page).for_each(|event| self.push(event));
-        }
-        let some = self.waiting.len().min(PAGE_EVENTS);
-        Ok(Value::list(self.waiting.drain(..some)))
+        Ok(Self { follower, waiting: VecDeque::new() })
     }
 
     fn push(&mut self, event: LogEvent) {
@@ -79,6 +55,19 @@ impl Reader {
             }
         };
         self.waiting.push_back(event);
+    }
+}
+
+impl ReadPages for Output {
+    fn next(&mut self) -> BoxFuture<'_, Outcome> {
+        Box::pin(async {
+            while self.waiting.is_empty() {
+                let Some(page) = self.follower.next(PAGE_BYTES).await? else { return Ok(Value::Null) };
+                LogEvent::of(page).for_each(|event| self.push(event));
+            }
+            let some = self.waiting.len().min(PAGE_EVENTS);
+            Ok(Value::list(self.waiting.drain(..some)))
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use exec_server::process::{LogFollower, ProcessError, Signalled, WaitCondition, Waited, Written};
+use exec_server::process::{LogFollower, ProcessReason, Signalled, WaitCondition, Waited, Written};
 use exec_server::screen::{Screen, ScreenQuery};
 use exec_server::spawn::EnvironmentExt as _;
 use exec_server::{
@@ -14,20 +14,20 @@ use exec_server::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::call::Work;
 use crate::environment::Environment;
 use crate::limits::{PAGE_BYTES, STDIN_BLOCK_BYTES};
 use crate::object::What;
 use crate::output::Output;
-use crate::{Arguments, Call, Failure, FailureKind, Object, Value};
+use crate::pages::Pages;
+use crate::{Arguments, Failure, FailureKind, Object, Value};
 
 /// A process that was started.
 pub(crate) struct Process {
     /// Not the machine itself, which must end when the environment is closed.
     environment: Arc<Environment>,
     id: ProcessId,
-    /// Nobody else's writes have it, so that each of ours happens once.
-    key: Uuid,
-    writes: AtomicU64,
+    write_ids: WriteIds,
 }
 
 /// Starts a process. If that is cancelled, no process is left.
@@ -64,10 +64,16 @@ pub(crate) async fn run(
             return Err(Failure::cancelled());
         }
     };
-    let collected = collected?;
+    let forgotten = processes.forget(&id).await;
+    let result = result_in_time(&id, collected?)?;
+    forgotten?;
+    Ok(result)
+}
+
+/// What it printed, or an error that has it if the process was ended by its time limit.
+fn result_in_time(id: &ProcessId, collected: Collected) -> Result<Value, Failure> {
     let timed_out = collected.exit.cause == ExitCause::TimedOut;
-    let shown = shown_result(&id, collected);
-    processes.forget(&id).await?;
+    let shown = shown_result(id, collected);
     if timed_out {
         let message = format!("process {id} was ended because its time was over");
         return Err(Failure { partial: shown, ..Failure::new(FailureKind::TimedOut, message) });
@@ -86,36 +92,75 @@ async fn feed_and_collect(
     machine: &SharedEnvironment,
     id: &ProcessId,
     input: Option<Bytes>,
-) -> Result<Collected, ProcessError> {
+) -> Result<Collected, Failure> {
     let follower = machine.processes().follow(id, 0).await?;
     match input {
         None => collect(follower).await,
         Some(input) => {
-            // Both at once: a child that prints before it has read all must not wait for us.
-            let (collected, fed) = tokio::join!(collect(follower), feed(machine, id, input));
-            fed?;
-            collected
+            // Both at once: a child that prints before it has read all must not wait for us. One that waits for input that cannot
+            // be written would never end, so such a failure is not held back until it does.
+            let write_ids = WriteIds::new();
+            let fed = feed(machine, id, &write_ids, input);
+            tokio::try_join!(collect(follower), fed).map(|(collected, ())| collected)
         }
     }
 }
 
-async fn feed(machine: &SharedEnvironment, id: &ProcessId, mut input: Bytes) -> Result<(), ProcessError> {
-    let key = Uuid::new_v4().simple();
-    for count in 0_u64.. {
-        if input.is_empty() {
-            break;
-        }
-        let block = input.split_to(input.len().min(STDIN_BLOCK_BYTES));
-        let write_id = WriteId::new(format!("{key}-{count}")).expect("two numbers are within the bound of a write id");
+/// Writes all of it and closes stdin.
+async fn feed(machine: &SharedEnvironment, id: &ProcessId, write_ids: &WriteIds, input: Bytes) -> Result<(), Failure> {
+    match write(machine, id, write_ids, input).await? {
+        StdinState::Open => Ok(machine.processes().close_stdin(id).await.map(drop)?),
         // A child that has read enough is none of our business, as with a shell's pipe.
-        if machine.processes().write(id, write_id, block).await? == Written::StdinClosed {
-            return Ok(());
-        }
+        StdinState::Closed => Ok(()),
     }
-    machine.processes().close_stdin(id).await.map(drop)
 }
 
-async fn collect(mut follower: Box<dyn LogFollower>) -> Result<Collected, ProcessError> {
+/// Whether somebody may still read what is written.
+#[derive(PartialEq, Eq)]
+enum StdinState {
+    Open,
+    Closed,
+}
+
+async fn write(
+    machine: &SharedEnvironment,
+    id: &ProcessId,
+    write_ids: &WriteIds,
+    mut bytes: Bytes,
+) -> Result<StdinState, Failure> {
+    while !bytes.is_empty() {
+        let block = bytes.split_to(bytes.len().min(STDIN_BLOCK_BYTES));
+        match machine.processes().write(id, write_ids.next(), block).await? {
+            Written::Accepted => {}
+            Written::StdinClosed => return Ok(StdinState::Closed),
+            Written::InDoubt => {
+                let why = format!("the server was killed while it wrote to process {id}: some of it may be missing");
+                return Err(Failure::new(FailureKind::ConnectionLost, why));
+            }
+        }
+    }
+    Ok(StdinState::Open)
+}
+
+/// Names for writes that nobody else's have, so that each of ours happens once.
+struct WriteIds {
+    prefix: Uuid,
+    count: AtomicU64,
+}
+
+impl WriteIds {
+    fn new() -> Self {
+        Self { prefix: Uuid::new_v4(), count: AtomicU64::new(0) }
+    }
+
+    fn next(&self) -> WriteId {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        WriteId::new(format!("{}-{count}", self.prefix.simple()))
+            .expect("two numbers are within the bound of a write id")
+    }
+}
+
+async fn collect(mut follower: Box<dyn LogFollower>) -> Result<Collected, Failure> {
     let mut collected = Collected { exit: Exit::LOST, stdout: Vec::new(), stderr: Vec::new(), lost_bytes: 0 };
     while let Some(page) = follower.next(PAGE_BYTES).await? {
         if let Some(gap) = page.gap {
@@ -146,37 +191,59 @@ impl Process {
 
     fn object(environment: Arc<Environment>, id: ProcessId, pid: u32) -> Value {
         let shown_id = id.as_str().into();
-        let process = Self { environment, id, key: Uuid::new_v4(), writes: AtomicU64::new(0) };
+        let process = Self { environment, id, write_ids: WriteIds::new() };
         let object = Object::new(What::Process(Arc::new(process)));
         Value::map([("id", shown_id), ("pid", pid.into()), ("process", object.into())])
     }
 
-    pub(crate) fn call(self: &Arc<Self>, method: &str, mut arguments: Arguments) -> Result<Call, Failure> {
+    /// Cancelled when its environment is closed.
+    pub(crate) fn scope(&self) -> &CancellationToken {
+        self.environment.scope()
+    }
+
+    pub(crate) fn call(self: &Arc<Self>, method: &str, mut arguments: Arguments) -> Result<Work, Failure> {
         let machine = self.environment.shared()?;
         let id = self.id.clone();
         Ok(match method {
             "output" => {
                 let after = arguments.optional_number("after")?.unwrap_or(0);
                 arguments.finish()?;
-                Call::begin(async move { Ok(Output::open(machine, id, after).await?) })
+                let environment = Arc::clone(&self.environment);
+                Work::new(async move { Ok(Pages::object("log", Output::open(machine, id, after).await?, environment)) })
             }
             "wait" => {
                 let until = wait_condition(&mut arguments)?;
                 let deadline = arguments.duration("timeout")?;
                 arguments.finish()?;
-                Call::begin(async move { wait(machine, id, until, deadline).await })
+                Work::new(async move { wait(machine, id, until, deadline).await })
             }
             "result" => {
                 let deadline = arguments.duration("timeout")?;
+                // Of a `run`, its time limit is an error.
+                let is_run = arguments.flag("run", false)?;
                 arguments.finish()?;
-                Call::begin(async move {
+                Work::new(async move {
                     // Followed from now on, so that a full log keeps what is not collected yet.
                     let collected = collect(machine.processes().follow(&id, 0).await?);
                     let collected = match deadline {
                         None => collected.await,
                         Some(deadline) => tokio::time::timeout(deadline, collected).await.map_err(|_| too_late(&id))?,
                     };
-                    Ok(shown_result(&id, collected?))
+                    let collected = collected?;
+                    if is_run { result_in_time(&id, collected) } else { Ok(shown_result(&id, collected)) }
+                })
+            }
+            "feed" => {
+                let input = arguments.bytes("data")?;
+                arguments.finish()?;
+                Work::new(async move {
+                    let fed = feed(&machine, &id, &WriteIds::new(), input).await;
+                    if fed.is_err() {
+                        // It would wait for the rest for ever, and whoever reads its output with it. Where this is not heard
+                        // either, they are told why.
+                        let _ = machine.processes().terminate(&id, Duration::ZERO).await;
+                    }
+                    fed.map(|()| Value::Null)
                 })
             }
             "write" => {
@@ -184,16 +251,21 @@ impl Process {
                 arguments.finish()?;
                 let process = Arc::clone(self);
                 // Not dropped by a cancel: what was begun is finished, so that the next write comes after it.
-                Call::begin_with(|_finished_in_any_case| async move { process.write(machine, bytes).await })
+                Work::with_cancel(|_finished_in_any_case| async move {
+                    tokio::select! {
+                        written = process.write(machine, bytes) => written,
+                        () = process.scope().cancelled() => Err(Failure::cancelled()),
+                    }
+                })
             }
             "close_stdin" => {
                 arguments.finish()?;
-                Call::begin(async move { Ok(machine.processes().close_stdin(&id).await.map(drop)?.into()) })
+                Work::new(async move { Ok(machine.processes().close_stdin(&id).await.map(drop)?.into()) })
             }
             "terminate" => {
                 let grace = arguments.duration("grace")?.unwrap_or(Duration::ZERO);
                 arguments.finish()?;
-                Call::begin(async move {
+                Work::new(async move {
                     let done = machine.processes().terminate(&id, grace).await?;
                     Ok(Value::map([
                         ("was_running", done.was_running.into()),
@@ -213,47 +285,43 @@ impl Process {
                         &format!("signal {number} cannot be sent: only {}", known.join(", ")),
                     )
                 })?;
-                Call::begin(
-                    async move { Ok((machine.processes().signal(&id, signal).await? == Signalled::Sent).into()) },
-                )
+                Work::new(async move { Ok((machine.processes().signal(&id, signal).await? == Signalled::Sent).into()) })
             }
             "resize" => {
                 let size = TerminalSize { rows: arguments.number("rows")?, cols: arguments.number("cols")? };
                 arguments.finish()?;
-                Call::begin(async move { Ok(machine.processes().resize(&id, size).await?.into()) })
+                Work::new(async move { Ok(machine.processes().resize(&id, size).await?.into()) })
             }
             "screen" => {
                 arguments.finish()?;
-                Call::begin(
+                Work::new(
                     async move { Ok(shown_screen(machine.processes().screen(&id, ScreenQuery::default()).await?)) },
                 )
             }
             "forget" => {
                 arguments.finish()?;
-                Call::begin(async move { Ok(machine.processes().forget(&id).await?.into()) })
+                Work::new(async move { Ok(machine.processes().forget(&id).await?.into()) })
+            }
+            "end" => {
+                arguments.finish()?;
+                let token = self.environment.clean_up_token();
+                Work::with_cancel(|_finished_in_any_case| async move {
+                    let _token = token;
+                    match machine.processes().forget(&id).await {
+                        Err(error) if error.reason != ProcessReason::UnknownProcess => Err(error.into()),
+                        Ok(()) | Err(_) => Ok(Value::Null),
+                    }
+                })
             }
             method => return Err(Failure::bad_argument("method", &format!("a process has no `{method}`"))),
         })
     }
 
-    async fn write(&self, machine: SharedEnvironment, mut bytes: Bytes) -> Result<Value, Failure> {
-        while !bytes.is_empty() {
-            let block = bytes.split_to(bytes.len().min(STDIN_BLOCK_BYTES));
-            let count = self.writes.fetch_add(1, Ordering::Relaxed);
-            let key = WriteId::new(format!("{}-{count}", self.key.simple()));
-            let key = key.expect("two numbers are within the bound of a write id");
-            match machine.processes().write(&self.id, key, block).await? {
-                Written::Accepted => {}
-                Written::StdinClosed => return Err(Failure::broken_pipe(self.id.as_str())),
-                Written::InDoubt => {
-                    let id = &self.id;
-                    let why =
-                        format!("the server was killed while it wrote to process {id}: some of it may be missing");
-                    return Err(Failure::new(FailureKind::ConnectionLost, why));
-                }
-            }
+    async fn write(&self, machine: SharedEnvironment, bytes: Bytes) -> Result<Value, Failure> {
+        match write(&machine, &self.id, &self.write_ids, bytes).await? {
+            StdinState::Open => Ok(Value::Null),
+            StdinState::Closed => Err(Failure::broken_pipe(self.id.as_str())),
         }
-        Ok(Value::Null)
     }
 }
 

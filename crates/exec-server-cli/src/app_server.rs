@@ -10,14 +10,18 @@ use std::sync::Arc;
 use anyhow::Context;
 use exec_app_server::limits::WRITE_DEADLINE;
 use exec_app_server::{
-    AppServer, AppServerOptions, ConnectError, ConnectTarget, EnvironmentSource, RemoteEnvironment as AddedEnvironment,
+    AppServer, AppServerOptions, ConnectError, ConnectTarget, ConnectionState, EnvironmentSource,
+    RemoteEnvironment as AddedEnvironment,
 };
 use exec_client::{LinkState, Options, RemoteEnvironment};
 use exec_env::{BoxFuture, Environment, SharedEnvironment};
 use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::{KeeperChoice, LocalEnvironment, LocalOptions};
 use exec_rpc::Workers;
-use exec_transport::{AcceptError, Limits, ListenOptions, ListenUrl, Listener, PendingConnection, ServerTls};
+use exec_transport::{
+    AcceptError, HttpPaths, Limits, ListenOptions, ListenUrl, Listener, PendingConnection, ServerTls,
+};
+use hyper::StatusCode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::signal::unix::SignalKind;
 use tokio::task::JoinSet;
@@ -174,6 +178,7 @@ fn listen_options(args: &AppServerArgs, url: &ListenUrl, served: &ServedEnvironm
         tls,
         insecure_no_auth: args.insecure_no_auth,
         allow_hosts: args.allow_host.clone(),
+        paths: HttpPaths::AppServer,
         max_connections: args.max_connections as usize,
         peer_check,
         budget,
@@ -191,22 +196,27 @@ impl EnvironmentSource for ClientSource {
     fn connect(&self, target: ConnectTarget) -> BoxFuture<'static, Result<Box<dyn AddedEnvironment>, ConnectError>> {
         let connection = self.connection.clone();
         Box::pin(async move {
-            let failed = |why: String| ConnectError::Failed { why };
             let remote = RemoteTarget::from_client(&target.url, target.bearer_token, target.timeout, &connection);
-            let remote = remote.map_err(|error| failed(error.to_string()))?;
+            let remote = remote.map_err(|error| ConnectError::Failed { why: error.to_string() })?;
             match remote.connect_quietly(Options::default()).await {
                 Ok(environment) => Ok(Box::new(ConnectedEnvironment(environment)) as Box<dyn AddedEnvironment>),
-                Err(failure) => Err(failed(without_url(&failure.to_string()))),
+                Err(failure) => Err(in_words_of_codex(&failure.to_string())),
             }
         })
     }
 }
 
-/// `cannot connect to URL: why` in the words of Codex's app-server, which names the URL itself.
-fn without_url(failure: &str) -> String {
+/// Codex's app-server names the URL itself. What the server says beyond its status is not told, as with Codex.
+fn in_words_of_codex(failure: &str) -> ConnectError {
+    let refused = failure.split_once(" refused the connection: HTTP ").map(|(_, answer)| answer);
+    if let Some(status) = refused.and_then(|answer| StatusCode::from_bytes(answer.get(..3)?.as_bytes()).ok()) {
+        return ConnectError::Failed { why: format!("HTTP error: {status}") };
+    }
+    let failed = |why: String| ConnectError::Failed { why };
     match failure.strip_prefix("cannot connect to ").and_then(|rest| rest.split_once(": ")) {
-        Some((_, why)) => format!("IO error: {why}"),
-        None => failure.to_owned(),
+        Some((_, why)) if why.starts_with("no answer within ") => ConnectError::TimedOut,
+        Some((_, why)) => failed(format!("IO error: {why}")),
+        None => failed(failure.to_owned()),
     }
 }
 
@@ -217,7 +227,12 @@ impl AddedEnvironment for ConnectedEnvironment {
         &self.0
     }
 
-    fn is_connected(&self) -> bool {
-        *self.0.link().states().borrow() == LinkState::Connected
+    fn connection(&self) -> ConnectionState {
+        match &*self.0.link().states().borrow() {
+            LinkState::Connected => ConnectionState::Connected,
+            LinkState::Connecting | LinkState::Reconnecting { .. } => ConnectionState::Recovering,
+            LinkState::Lost(loss) => ConnectionState::Lost { why: loss.why.clone() },
+            LinkState::Ended => ConnectionState::Lost { why: "it was closed".to_owned() },
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 mod app_server;
 mod audit;
+mod classic;
 mod e2b;
 mod files;
 mod forward;
@@ -24,6 +25,7 @@ use clap_complete::Shell;
 
 pub(crate) use app_server::AppServerArgs;
 pub(crate) use audit::{AuditArgs, AuditCommand, AuditTailArgs, AuditVerifyArgs};
+pub(crate) use classic::spelled_out;
 pub(crate) use e2b::E2bArgs;
 pub(crate) use files::{
     CatArgs, ChmodArgs, CommonArgs, CpArgs, FindArgs, FindKind, FsArgs, FsCommand, GrepArgs, HeadArgs, LsArgs,

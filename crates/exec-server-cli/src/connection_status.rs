@@ -1,7 +1,7 @@
 //! What the user sees of connections on stderr: a spinner while one is made, messages when one breaks and is back.
 
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use exec_client::bootstrap::Progress;
@@ -40,7 +40,11 @@ const LEAVE_FULL_SCREEN: &str = "\x1b[?1049l";
 
 /// A moving line on stderr; invisible where stderr is no terminal. Dropping it clears it.
 #[derive(Debug)]
-pub(crate) struct Spinner(ProgressBar);
+pub(crate) struct Spinner {
+    bar: ProgressBar,
+    /// What it says, which is looked at for every frame.
+    text: Arc<Mutex<String>>,
+}
 
 impl Spinner {
     pub(crate) fn show(text: String) -> Self {
@@ -57,12 +61,14 @@ impl Spinner {
         text: String,
         end: impl Fn(&mut dyn std::fmt::Write) -> std::fmt::Result + Clone + Send + Sync + 'static,
     ) -> Self {
+        let text = Arc::new(Mutex::new(text));
         if !std::io::stderr().is_terminal() {
-            return Self(ProgressBar::hidden());
+            return Self { bar: ProgressBar::hidden(), text };
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let shown = Arc::clone(&text);
         let message = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
-            let mut line = format!("{text} ");
+            let mut line = format!("{} ", shown.lock().unwrap_or_else(PoisonError::into_inner));
             let _ = end(&mut line);
             let columns = terminal::size().map_or(80, |size| usize::from(size.cols));
             let line: String = line.chars().take(columns.saturating_sub(SPINNER_COLUMNS)).collect();
@@ -72,13 +78,18 @@ impl Spinner {
         let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("message", message);
         let bar = bar.with_style(style);
         bar.enable_steady_tick(TICK);
-        Self(bar)
+        Self { bar, text }
+    }
+
+    /// Says something else from the next frame on.
+    fn say(&self, text: String) {
+        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 }
 
 impl Drop for Spinner {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 
@@ -118,7 +129,7 @@ impl LateSpinner {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match &*state {
             LateSpinnerState::Hidden => *state = LateSpinnerState::Shown(Spinner::show(text)),
-            LateSpinnerState::Shown(Spinner(bar)) => bar.set_message(text),
+            LateSpinnerState::Shown(spinner) => spinner.say(text),
             LateSpinnerState::Cleared => {}
         }
     }

@@ -1,5 +1,6 @@
 //! `exec-server doctor`: what this machine can enforce on a program, and what to do about the rest.
 
+use anyhow::Context;
 use exec_core::{Limit, LimitMeans};
 use exec_local::SandboxDiagnosis;
 use serde::Serialize;
@@ -26,7 +27,7 @@ pub(crate) async fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
             let mark = if *works { "ok" } else { "NO" };
             format!("{mark}  {name}: {detail}\n")
         });
-        messages::print_stdout(lines.collect::<String>().as_bytes())?;
+        messages::print_stdout(lines.collect::<String>().as_bytes()).context("cannot write to stdout")?;
     }
     // For scripts: whether the usual sandboxes work.
     let all = diagnosis.policies.iter().all(|(_, planned)| planned.is_ok());

@@ -11,12 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use exec_client::{ConnectFailure, Options, RemoteEnvironment};
+use exec_client::{ConnectFailure, RemoteEnvironment};
 use exec_e2b::{
     E2bServer, ListenOptions, Listener, OpenFailure, PolicyChoice, SandboxSession, ServerOptions, SessionSource,
 };
 use exec_env::{BoxFuture, Environment};
-use exec_router::limits::RECONNECT_TIME;
 use exec_transport::token::{Exposure, read_secret_file};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
@@ -24,8 +23,9 @@ use tokio::sync::watch;
 use crate::args::E2bArgs;
 use crate::local_daemon::LocalDaemon;
 use crate::sandbox_choice::SandboxChoice;
+use crate::session_server::SessionServer;
 use crate::signal_listener::SignalListener;
-use crate::target::{self, RemoteTarget, Target};
+use crate::target::{self, Target};
 use crate::{messages, runtime};
 
 /// The client name that servers show.
@@ -49,10 +49,10 @@ async fn run(args: &E2bArgs) -> anyhow::Result<()> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&state_directory);
     made.with_context(|| format!("cannot make the folder {}", state_directory.display()))?;
     let key = ApiKey::choose(args, &state_directory)?;
-    let sessions = Sessions::choose(args)?;
+    let session_server = choose_server(args)?;
     let options = ServerOptions {
-        homes: homes(args, &sessions, &state_directory)?,
-        sessions: Arc::new(sessions),
+        homes: homes(args, &session_server, &state_directory)?,
+        sessions: Arc::new(Sessions(session_server)),
         policy: policy(args)?,
         templates: std::iter::once("base".to_owned()).chain(args.template.iter().cloned()).collect(),
         debug_sandbox: args.listen_envd.ip().is_loopback() && !args.no_debug,
@@ -118,14 +118,14 @@ impl ApiKey {
 }
 
 /// On this machine homes are in the state folder; elsewhere that folder means nothing.
-fn homes(args: &E2bArgs, sessions: &Sessions, state: &Path) -> anyhow::Result<Option<PathBuf>> {
-    match (&args.homes, sessions) {
+fn homes(args: &E2bArgs, server: &SessionServer, state: &Path) -> anyhow::Result<Option<PathBuf>> {
+    match (&args.homes, server) {
         (Some(homes), _) if !homes.is_absolute() => {
             anyhow::bail!("--homes {} is not absolute: it is a folder of the sandboxes' machine", homes.display())
         }
         (Some(homes), _) => Ok(Some(homes.clone())),
-        (None, Sessions::Local(_)) => Ok(Some(state.join("homes"))),
-        (None, Sessions::Remote(_)) => Ok(None),
+        (None, SessionServer::OfAccount(_)) => Ok(Some(state.join("homes"))),
+        (None, SessionServer::Remote(_)) => Ok(None),
     }
 }
 
@@ -141,46 +141,22 @@ fn policy(args: &E2bArgs) -> anyhow::Result<PolicyChoice> {
     }))
 }
 
-/// Where sessions are opened.
-enum Sessions {
-    /// At the server of this account.
-    Local(Arc<LocalDaemon>),
-    Remote(Box<RemoteTarget>),
+/// This machine's server, unless the options name another environment: a variable that others read does not change it.
+fn choose_server(args: &E2bArgs) -> anyhow::Result<SessionServer> {
+    let named = args.target.connect.is_some() || args.target.environment.is_some();
+    if named && let Target::Remote(remote) = target::choose(&args.target)? {
+        return Ok(SessionServer::Remote(remote));
+    }
+    Ok(SessionServer::OfAccount(Arc::new(LocalDaemon::of_this_account()?)))
 }
 
-impl Sessions {
-    /// This machine, unless the options name another environment: a variable that others read does not change it.
-    fn choose(args: &E2bArgs) -> anyhow::Result<Self> {
-        let named = args.target.connect.is_some() || args.target.environment.is_some();
-        if named && let Target::Remote(remote) = target::choose(&args.target)? {
-            return Ok(Self::Remote(remote));
-        }
-        Ok(Self::Local(Arc::new(LocalDaemon::of_this_account()?)))
-    }
-
-    async fn connect(&self, resume_session: Option<String>) -> Result<RemoteEnvironment, ConnectFailure> {
-        let options = Options {
-            client_name: CLIENT_NAME.to_owned(),
-            give_up: Some(RECONNECT_TIME),
-            detached_ttl: Some(DETACHED_TTL),
-            resume_session,
-            ..Options::default()
-        };
-        match self {
-            Self::Local(daemon) => match RemoteEnvironment::open(daemon.clone(), options.clone()).await {
-                // A server that was about to end, because nobody used it, has hung up on us. The next one is ours.
-                Err(ConnectFailure::Unreachable { .. }) => RemoteEnvironment::open(daemon.clone(), options).await,
-                opened => opened,
-            },
-            Self::Remote(remote) => remote.connect_quietly(options).await,
-        }
-    }
-}
+/// The sessions of the sandboxes.
+struct Sessions(SessionServer);
 
 impl SessionSource for Sessions {
     fn open(&self, resume: Option<String>) -> BoxFuture<'_, Result<Arc<dyn SandboxSession>, OpenFailure>> {
         Box::pin(async move {
-            match self.connect(resume).await {
+            match self.0.open(CLIENT_NAME, DETACHED_TTL, resume).await {
                 Ok(environment) => Ok(Arc::new(RemoteSession(environment)) as Arc<dyn SandboxSession>),
                 Err(ConnectFailure::UnknownSession { .. }) => Err(OpenFailure::UnknownSession),
                 Err(failure) => Err(OpenFailure::Unreachable { why: failure.to_string() }),

@@ -10,6 +10,7 @@ mod preview;
 mod relay;
 mod stream_io;
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,9 @@ pub(crate) async fn run(args: &ForwardArgs) -> anyhow::Result<u8> {
         Target::Local => OpenTarget::Local(Box::default()),
         Target::Remote(remote) => OpenTarget::Remote(Box::new(OpenConnection::open(&remote).await?)),
     };
+    if let OpenTarget::Local(_) = &access {
+        plan.refuse_loops().await?;
+    }
     let monitor = access.link_monitor(None, args.quiet);
     let ends =
         Arc::new(Ends { here: LocalStreams::default(), there: access, room: Arc::new(Semaphore::new(CONNECTIONS)) });
@@ -95,6 +99,56 @@ impl Plan {
         }
         Ok(Self { forwards, target })
     }
+}
+
+impl Plan {
+    /// Where the two machines are one, an address can be forwarded to itself: its first connection would make another, and so on
+    /// until there is room for none.
+    async fn refuse_loops(&self) -> anyhow::Result<()> {
+        for Forward { pair, .. } in &self.forwards {
+            if leads_to_itself(pair).await {
+                bail!(
+                    "{} would be forwarded to itself, because the other machine is this one: name another first, as `build:` \
+                     or by --connect, or write two ports",
+                    pair.listen
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether what listens would also accept the connection that is made.
+async fn leads_to_itself(pair: &AddressPair) -> bool {
+    match (&pair.listen, &pair.connect) {
+        (StreamAddress::Tcp { host: at, port }, StreamAddress::Tcp { host: to, port: wanted }) => {
+            if *port == 0 || port != wanted {
+                return false;
+            }
+            let (at, to) = (addresses(at).await, addresses(to).await);
+            at.iter().any(|at| to.iter().any(|to| accepts(*at, *to)))
+        }
+        (listen, connect) => listen == connect,
+    }
+}
+
+/// None where the name is not known: that is told when it is used.
+async fn addresses(host: &str) -> Vec<IpAddr> {
+    let found = tokio::net::lookup_host((host, 0)).await;
+    found.map(|found| found.map(|address| address.ip().to_canonical()).collect()).unwrap_or_default()
+}
+
+/// Whether a listener at `at` accepts a connection to `to`.
+fn accepts(at: IpAddr, to: IpAddr) -> bool {
+    let to = match to {
+        // The kernel takes these for the loopback address.
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        other => other,
+    };
+    // A wildcard of version 6 accepts both versions. An address is this machine's if something can be bound to it.
+    let is_wildcard = at.is_unspecified() && (at.is_ipv6() || to.is_ipv4());
+    at == to || (is_wildcard && std::net::UdpSocket::bind((to, 0)).is_ok())
 }
 
 /// The two machines.

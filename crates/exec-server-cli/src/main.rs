@@ -50,8 +50,10 @@ mod runtime;
 mod sandbox_choice;
 mod screen;
 mod serve;
+mod session_server;
 mod signal_listener;
 mod ssh;
+mod stdio;
 mod table;
 mod target;
 mod terminal;
@@ -72,7 +74,7 @@ fn main() -> ExitCode {
     if first.as_deref().is_some_and(|arg| arg == "keeper") {
         return exec_keeper::start_keeper::main(args);
     }
-    let parsed = Args::try_parse().and_then(|args| match &args.command {
+    let parsed = Args::try_parse_from(args::spelled_out(std::env::args_os())).and_then(|args| match &args.command {
         CliCommand::Sandbox(sandbox) => Args::try_parse_from(sandbox.as_run()),
         _ => Ok(args),
     });
@@ -85,7 +87,13 @@ fn main() -> ExitCode {
         }
     };
     logging::init(args.command.log_format());
-    match args.command {
+    let code = carry_out(args.command);
+    logging::finish();
+    code
+}
+
+fn carry_out(command: CliCommand) -> ExitCode {
+    match command {
         CliCommand::Run(args) => runtime::run(run::run(&args), exit_code::OWN_FAILURE),
         CliCommand::Ssh(args) => runtime::run(ssh::run(&args), exit_code::OWN_FAILURE),
         CliCommand::Relay(args) => runtime::run(relay::run(&args), exit_code::FAILED),

@@ -43,8 +43,16 @@ _exec-server_names() {
 compdef _exec-server_names exec-server
 "#;
 
+/// `-x` and `-f`: an environment or a process is no file. What follows an option is asked for by the option alone.
 const FISH_NAMES: &[u8] = br#"
-complete -c exec-server -a '(exec-server complete (count (commandline -opc)) (commandline -opc) (commandline -ct) 2>/dev/null)'
+function __exec_server_names
+    exec-server complete (count (commandline -opc)) (commandline -opc) (commandline -ct) 2>/dev/null
+end
+complete -c exec-server -a '(__exec_server_names)'
+complete -c exec-server -l environment -x -a '(__exec_server_names)'
+for command in attach logs screen wait kill env
+    complete -c exec-server -n "__fish_exec_server_using_subcommand $command" -f
+end
 "#;
 
 pub(crate) fn completions(shell: Shell) -> ExitCode {

@@ -18,6 +18,8 @@ use exec_core::text::is_misleading;
 use exec_wire::text::OsText;
 use serde::Serialize;
 
+use crate::stdio;
+
 /// So much is collected before it is written: a write per line would be a system call per line.
 const FLUSH_BYTES: usize = 64 << 10;
 
@@ -111,10 +113,7 @@ impl StdoutBuffer {
 
 /// Writes bytes to stdout as they are. A slow reader blocks a thread of the blocking pool, not the runtime.
 pub(crate) async fn write_stdout(bytes: bytes::Bytes) -> anyhow::Result<()> {
-    let written = tokio::task::spawn_blocking(move || {
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(&bytes).and_then(|()| stdout.flush())
-    });
+    let written = tokio::task::spawn_blocking(move || stdio::stdout().write_all(&bytes));
     match written.await.context("the writing thread is gone")? {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(BrokenPipe.into()),
         other => other.context("cannot write to stdout"),

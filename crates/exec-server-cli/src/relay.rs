@@ -3,10 +3,8 @@
 //!
 //! It ends when either side does. The server stays; so does what it runs.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 
@@ -14,7 +12,7 @@ use anyhow::Context;
 
 use crate::args::RelayArgs;
 use crate::local_daemon::LocalDaemon;
-use crate::messages;
+use crate::{messages, stdio};
 
 /// What is moved at once: as much as a pipe holds.
 const PIECE_BYTES: usize = 64 << 10;
@@ -33,12 +31,10 @@ pub(crate) async fn run(args: &RelayArgs) -> anyhow::Result<u8> {
     messages::print_stdout(format!("{mark} ready\n").as_bytes()).context("cannot write to stdout")?;
     // Blocking threads do nothing but read and write: cheaper than a runtime for two streams that are never idle for long.
     let (done, first_end) = mpsc::sync_channel(2);
-    let stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let (to_server, from_server) = (stream.try_clone()?, stream.try_clone()?);
     let there = done.clone();
-    std::thread::spawn(move || there.send(pass_on(stdin, to_server)));
-    std::thread::spawn(move || done.send(pass_on(from_server, stdout)));
+    std::thread::spawn(move || there.send(pass_on(stdio::stdin(), to_server)));
+    std::thread::spawn(move || done.send(pass_on(from_server, stdio::stdout())));
     // Whoever is left ends with this process.
     let ended = first_end.recv();
     let _ = stream.shutdown(Shutdown::Both);

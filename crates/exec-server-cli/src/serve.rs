@@ -60,12 +60,12 @@ pub(crate) fn main(args: &ServeArgs) -> ExitCode {
 }
 
 /// Where we listen: a socket that we bind, or one that was bound for us.
-enum Place {
+enum ListenTarget {
     Own(ListenUrl),
     Passed(PassedSocket),
 }
 
-impl Place {
+impl ListenTarget {
     fn url(&self) -> &ListenUrl {
         match self {
             Self::Own(url) => url,
@@ -74,13 +74,13 @@ impl Place {
     }
 }
 
-/// The places that were named, with `fd://` replaced by what was passed to us.
-fn listen_places(args: &ServeArgs) -> anyhow::Result<Vec<Place>> {
+/// What was named, with `fd://` replaced by what was passed to us.
+fn listen_targets(args: &ServeArgs) -> anyhow::Result<Vec<ListenTarget>> {
     let tls = args.tls.tls_cert.is_some() || args.tls.tls_self_signed;
-    let mut places = Vec::new();
+    let mut targets = Vec::new();
     for place in args.places()? {
         match place {
-            ListenPlace::Url(url) => places.push(Place::Own(url)),
+            ListenPlace::Url(url) => targets.push(ListenTarget::Own(url)),
             ListenPlace::Passed => {
                 let passed = passed_sockets::take().context("cannot use the sockets that were passed to us")?;
                 anyhow::ensure!(
@@ -89,12 +89,12 @@ fn listen_places(args: &ServeArgs) -> anyhow::Result<Vec<Place>> {
                      .socket unit, or with systemd-socket-activate"
                 );
                 for socket in passed {
-                    places.push(Place::Passed(PassedSocket::new(socket, tls)?));
+                    targets.push(ListenTarget::Passed(PassedSocket::new(socket, tls)?));
                 }
             }
         }
     }
-    Ok(places)
+    Ok(targets)
 }
 
 #[derive(Clone, Copy)]
@@ -113,8 +113,8 @@ impl Shutdown {
 }
 
 async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
-    let places = listen_places(args)?;
-    let urls: Vec<ListenUrl> = places.iter().map(|place| place.url().clone()).collect();
+    let targets = listen_targets(args)?;
+    let urls: Vec<ListenUrl> = targets.iter().map(|target| target.url().clone()).collect();
     let auth = auth(&args.auth, &urls)?;
     let tls = args.tls.options(&urls, args.state_dir.as_ref())?;
     let ceiling = args.policy.as_deref().map(Ceiling::read_file).transpose()?.unwrap_or_default();
@@ -150,7 +150,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         budget: connection_budget(environment.descriptors().clone()),
         peer_check: peer_check(environment.clone()),
     };
-    let end = listen(args, places, &admission, &server, &environment, &workers).await;
+    let end = listen(args, targets, &admission, &server, &environment, &workers).await;
     server.stop();
     // A keeper without processes has nothing to wait for. Sessions are in the state folder.
     let is_empty = has_no_processes(&environment).await;
@@ -242,27 +242,17 @@ fn is_stdio_only(urls: &[ListenUrl]) -> bool {
 
 async fn listen(
     args: &ServeArgs,
-    places: Vec<Place>,
+    targets: Vec<ListenTarget>,
     admission: &Admission,
     server: &Arc<Server>,
     environment: &LocalEnvironment,
     workers: &Workers,
 ) -> anyhow::Result<Shutdown> {
     // We listen before the URL is printed, because whoever reads it may send a signal at once.
-    let stdio_only = places.iter().all(|place| matches!(place.url(), ListenUrl::Stdio));
+    let stdio_only = targets.iter().all(|target| matches!(target.url(), ListenUrl::Stdio));
     let lost = Shutdown::of_lost_connection(args);
-    let actions = [
-        // Over stdio this is how the program that carried the connection takes leave.
-        (if stdio_only { lost } else { Shutdown::Stop }, SignalKind::terminate()),
-        (lost, SignalKind::hangup()),
-        (Shutdown::Stop, SignalKind::interrupt()),
-        (Shutdown::HandOver, SignalKind::user_defined2()),
-    ];
-    let signals = SignalListener::listen(actions.map(|(shutdown, kind)| (shutdown, kind.as_raw_value())));
-    let mut signals = signals.context("cannot listen for signals")?;
-    // A write beyond RLIMIT_FSIZE shall be an error, like one to a full disk, and not our end. Having a handler suffices.
-    let beyond_file_size = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
-    drop(tokio::signal::unix::signal(beyond_file_size).context("cannot listen for signals")?);
+    let mut signals = shutdown_signals(stdio_only, lost)?;
+    survive_file_size_limit()?;
     // Only now, because a self-signed certificate is kept in the state folder, which is ours from here on.
     let tls = admission.tls.as_ref().map(ServerTls::load).transpose()?;
     if let Some(tls) = &tls {
@@ -271,8 +261,8 @@ async fn listen(
     }
     let (accepted, mut incoming) = mpsc::channel(ACCEPT_QUEUE);
     let mut listeners = JoinSet::new();
-    for place in places {
-        let url = place.url();
+    for target in targets {
+        let url = target.url();
         let options = ListenOptions {
             auth: admission.auth.clone().filter(|_| url.socket_address().is_some()),
             tls: tls.clone().filter(|_| matches!(url, ListenUrl::SecureWebSocket(_))),
@@ -284,9 +274,9 @@ async fn listen(
             ..ListenOptions::default()
         };
         let is_stdio = matches!(url, ListenUrl::Stdio);
-        let listener = match place {
-            Place::Own(url) => Listener::bind(&url, options).await?,
-            Place::Passed(socket) => Listener::bind_passed(socket, options).await?,
+        let listener = match target {
+            ListenTarget::Own(url) => Listener::bind(&url, options).await?,
+            ListenTarget::Passed(socket) => Listener::bind_passed(socket, options).await?,
         };
         // Whoever started us reads this line to learn the port. On stdio, stdout carries the protocol.
         if !is_stdio {
@@ -340,6 +330,25 @@ async fn listen(
     }
 }
 
+/// The signals that end the server, and what becomes of its processes then; `lost` is what a lost connection means.
+fn shutdown_signals(stdio_only: bool, lost: Shutdown) -> anyhow::Result<SignalListener<Shutdown>> {
+    let actions = [
+        // Over stdio this is how the program that carried the connection takes leave.
+        (if stdio_only { lost } else { Shutdown::Stop }, SignalKind::terminate()),
+        (lost, SignalKind::hangup()),
+        (Shutdown::Stop, SignalKind::interrupt()),
+        (Shutdown::HandOver, SignalKind::user_defined2()),
+    ];
+    let signals = SignalListener::listen(actions.map(|(shutdown, kind)| (shutdown, kind.as_raw_value())));
+    signals.context("cannot listen for signals")
+}
+
+/// A write beyond RLIMIT_FSIZE shall be an error, like one to a full disk, and not our end. Having a handler suffices.
+fn survive_file_size_limit() -> anyhow::Result<()> {
+    let beyond_file_size = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    tokio::signal::unix::signal(beyond_file_size).map(drop).context("cannot listen for signals")
+}
+
 /// Neither running ones, nor any whose results are kept.
 async fn has_no_processes(environment: &LocalEnvironment) -> bool {
     environment.processes().list().await.is_ok_and(|processes| processes.is_empty())
@@ -356,12 +365,17 @@ struct Admission {
 /// A process that we have confined must not ask us for another one that is not, and neither may a client that a token
 /// restricts, through a connection that we make for it.
 pub(crate) fn peer_check(environment: Arc<LocalEnvironment>) -> PeerCheck {
-    PeerCheck::new(move |peer, own| match environment.is_from_a_sandbox(peer, own) {
-        true => {
-            Err("this connection comes from a sandbox or a stream of this server, which serves nobody inside"
-                .to_owned())
+    PeerCheck::new(move |peer, own| {
+        let environment = Arc::clone(&environment);
+        async move {
+            match environment.is_from_a_sandbox(peer, own).await {
+                true => {
+                    Err("this connection comes from a sandbox or a stream of this server, which serves nobody inside"
+                        .to_owned())
+                }
+                false => Ok(()),
+            }
         }
-        false => Ok(()),
     })
 }
 

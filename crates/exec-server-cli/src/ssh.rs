@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 
 use anyhow::bail;
 use exec_client::Options;
-use exec_client::bootstrap::Place;
+use exec_client::bootstrap::BootstrapTarget;
 use exec_client::environments::{self, SavedEnvironment};
 
 use crate::args::{RunArgs, SshArgs};
@@ -31,7 +31,7 @@ async fn run_there(args: &SshArgs) -> anyhow::Result<u8> {
     if args.run.target.connect.is_some() || args.run.target.environment.is_some() {
         bail!("`ssh` names the machine by HOST: leave out --connect and --environment, or use `run`");
     }
-    let url = Place::from_words(&args.host)?.to_string();
+    let url = BootstrapTarget::from_words(&args.host)?.to_string();
     let mut run = RunArgs::clone(&args.run);
     run.target.connect = Some(url.clone());
     run.target.binary.clone_from(&args.binary);

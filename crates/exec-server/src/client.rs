@@ -1,6 +1,8 @@
 //! Environments at the far end of a connection.
 
-pub use exec_client::bootstrap::{BootstrapDial, BootstrapOptions, Place, PlaceError, Progress, ProgressSink};
+pub use exec_client::bootstrap::{
+    BootstrapDial, BootstrapOptions, BootstrapTarget, BootstrapTargetError, Progress, ProgressSink,
+};
 pub use exec_client::{
     CallError, ConnectFailure, Dial, LinkMetrics, LinkState, Options, RemoteEnvironment, TargetDial, connect,
 };
@@ -17,7 +19,7 @@ pub enum ConnectByUrlError {
     Url(#[from] ConnectUrlError),
     /// The URL names no machine, container or pod.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    BootstrapTarget(#[from] BootstrapTargetError),
     /// Nobody answers there, or the answer is no.
     #[error(transparent)]
     Failed(#[from] ConnectFailure),
@@ -39,7 +41,7 @@ pub async fn connect_url_with(
     bootstrap: BootstrapOptions,
     options: Options,
 ) -> Result<RemoteEnvironment, ConnectByUrlError> {
-    if Place::is_meant_by(url) {
+    if BootstrapTarget::is_meant_by(url) {
         let dial = BootstrapDial::new(url.parse()?, bootstrap);
         return Ok(RemoteEnvironment::open(std::sync::Arc::new(dial), options).await?);
     }

@@ -11,6 +11,7 @@ pub fn refuse(calls: &str) {
         let (name, errno) = call.split_once('=').unwrap_or_else(|| panic!("{call:?} is not CALL=ERRNO"));
         let errno = errno.parse().unwrap_or_else(|_| panic!("{errno:?} is no errno"));
         let number = match name {
+            "clone" => libc::SYS_clone,
             "clone3" => libc::SYS_clone3,
             "pidfd_open" => libc::SYS_pidfd_open,
             "close_range" => libc::SYS_close_range,

@@ -16,26 +16,26 @@
 //! Deliberately absent: names of tools as protocols spell them, JSON, schemas.
 
 mod error;
+mod input;
 pub mod limits;
 mod output;
 mod session_number;
+mod starting;
 mod stream_text;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use bytes::Bytes;
-use exec_core::{Command, Exit, ExitStatus, Head, Io, ProcessId, Seq, Signal, Stall, Stream, TerminalSize, WriteId};
-use exec_env::process::{
-    DENIAL_SIGNAL, DENIAL_WORDS, ProcessInfo, ProcessReason, Signalled, Terminated, WaitCondition, Waited, Written,
-};
+use exec_core::{Command, Exit, ExitStatus, Head, Io, ProcessId, Seq, Stall, Stream, TerminalSize};
+use exec_env::process::{DENIAL_SIGNAL, DENIAL_WORDS, ProcessInfo, ProcessReason, Terminated, WaitCondition, Waited};
 use exec_env::screen::{Screen, ScreenQuery};
 use exec_env::view::{Grep, View, ViewQuery};
 
 use crate::environments::{Environments, TargetEnvironment};
-pub use error::ShellError;
+pub use error::{ShellError, input_failed};
+use input::{FailedInput, Inputs};
 use limits::{
     CLOSE_GRACE, EARLY_EXIT_GRACE, INPUT_YIELD_DEFAULT, KEEP, KILL_GRACE, KILL_GRACE_MOST, LISTED_COMMAND_CHARS,
     OUTPUT_TOKENS_DEFAULT, OUTPUT_TOKENS_MOST, POLL_DEFAULT, POLL_MOST, SESSIONS, TOKEN_BYTES, YIELD_DEFAULT,
@@ -44,17 +44,15 @@ use limits::{
 pub use output::{Omitted, OutputView};
 use output::{Position, SessionLog};
 pub use session_number::SessionNumber;
-
-/// The character that interrupts, as a terminal would send it.
-const INTERRUPT: &str = "\u{3}";
-/// The character that ends the input.
-const END_OF_INPUT: &str = "\u{4}";
+use starting::Starting;
 
 /// The shell tools over some environments. Share it behind an `Arc`.
 pub struct Shell {
     environments: Arc<dyn Environments>,
     /// Sessions that were started or asked for here; removed when their environment has forgotten them.
     sessions: Mutex<HashMap<SessionNumber, Session>>,
+    starting: Starting,
+    inputs: Inputs,
 }
 
 #[derive(Clone)]
@@ -65,6 +63,9 @@ struct Session {
     tty: bool,
     /// Taken only while output is read, never while a call waits.
     position: Arc<tokio::sync::Mutex<Position>>,
+    /// Held by the input that is being written.
+    input_turn: Arc<tokio::sync::Mutex<()>>,
+    failed_input: FailedInput,
 }
 
 /// A command to run.
@@ -156,6 +157,10 @@ pub struct Look {
     pub forgotten: Vec<SessionNumber>,
     /// It failed, and its sandbox seems to be the reason.
     pub denied: bool,
+    /// It has not read all of what was typed; it gets the rest when it reads.
+    pub input_waits: bool,
+    /// Why something that was typed failed after the call that typed it had returned. One look tells it.
+    pub input_failed: Option<ShellError>,
 }
 
 /// Whether a session runs.
@@ -219,7 +224,7 @@ pub struct SessionList {
 impl Shell {
     /// The tools over `environments`.
     pub fn new(environments: Arc<dyn Environments>) -> Self {
-        Self { environments, sessions: Mutex::default() }
+        Self { environments, sessions: Mutex::default(), starting: Starting::default(), inputs: Inputs::default() }
     }
 
     /// The environments that the tools work on.
@@ -246,7 +251,8 @@ impl Shell {
         Ok(Look { forgotten, ..look })
     }
 
-    /// Writes to a session, or not, and looks at what came since the last look.
+    /// Writes to a session, or not, and looks at what came since the last look. Input that the session does not read in that
+    /// time waits for it.
     pub async fn write_stdin(&self, number: SessionNumber, request: WriteRequest) -> Result<Look, ShellError> {
         let begin = Instant::now();
         let session = self.find(number).await?;
@@ -255,16 +261,28 @@ impl Shell {
             true => bounded(request.yield_time, POLL_DEFAULT, POLL_MOST),
             false => bounded(request.yield_time, INPUT_YIELD_DEFAULT, YIELD_MOST),
         };
-        if !is_look {
-            session.input(&request).await?;
+        let budget = budget(request.max_output_tokens);
+        let under_way = match is_look {
+            true => None,
+            false => self.inputs.write(&session, request, yield_time).await?,
+        };
+        session.wait_for_end(yield_time.saturating_sub(begin.elapsed())).await?;
+        if let Some(input) = under_way {
+            input.check()?;
         }
-        session.wait_for_end(yield_time).await?;
-        session.look(budget(request.max_output_tokens), begin).await
+        session.look(budget, begin).await
     }
 
-    /// Writes to a session and returns as soon as the input is taken, without a look.
+    /// Writes to a session, and returns when the input is taken, or waits for the session to read it. It is no look. If it fails
+    /// later, the next look tells, and the next input is refused.
     pub async fn input(&self, number: SessionNumber, request: WriteRequest) -> Result<(), ShellError> {
-        self.find(number).await?.input(&request).await
+        let session = self.find(number).await?;
+        self.inputs.write(&session, request, INPUT_YIELD_DEFAULT).await.map(drop)
+    }
+
+    /// Why something that was typed failed after its call had returned, as long as no look has told it.
+    pub async fn failed_input(&self, number: SessionNumber) -> Result<Option<ShellError>, ShellError> {
+        Ok(self.find(number).await?.failed_input.get())
     }
 
     /// Waits until something happens in a session, and looks at what came since the last look. A pattern matches only output
@@ -281,7 +299,11 @@ impl Shell {
         let condition = match until {
             WaitFor::Exit => WaitCondition::Exited,
             WaitFor::Closed => WaitCondition::Closed,
-            WaitFor::Pattern(regex) => WaitCondition::Output { regex, after: session.position.lock().await.seq },
+            WaitFor::Pattern(regex) => {
+                // `^` and `$` mean lines to whoever waits for one, and a terminal ends them in CR LF.
+                let regex = format!("(?mR){regex}");
+                WaitCondition::Output { regex, after: session.position.lock().await.seq }
+            }
             WaitFor::Silence(time) => WaitCondition::Silence(time),
             WaitFor::Port(port) => WaitCondition::Port(port),
         };
@@ -405,34 +427,46 @@ impl Shell {
     async fn start_session(&self, request: ExecRequest) -> Result<(Session, Vec<SessionNumber>), ShellError> {
         let target = self.environments.find(request.environment_id.as_deref()).await?;
         let processes = target.environment.processes();
-        let listed = processes.list().await;
-        let mut listed = listed.map_err(|unreachable| ShellError::away(&target.id, unreachable))?;
-        let forgotten = self.make_room(&target, &mut listed).await?;
-        let number = {
+        let (reserved, forgotten) = {
+            let turn = self.starting.turn(&target.id).await;
+            // What is reserved when the listing begins, and is not in it, may have started since.
+            let starting = turn.reserved();
+            let listed = processes.list().await;
+            let mut listed = listed.map_err(|unreachable| ShellError::away(&target.id, unreachable))?;
+            let forgotten = self.make_room(&target, &mut listed, &starting).await?;
             let known = self.lock();
             let listed = |number| listed.iter().any(|info| SessionNumber::of(&info.id) == Some(number));
-            SessionNumber::unused(|number| known.contains_key(&number) || listed(number))
+            let is_taken = |number| known.contains_key(&number) || starting.contains(&number) || listed(number);
+            (turn.reserve(SessionNumber::unused(is_taken)), forgotten)
         };
         let sandbox = target.sandbox.as_ref().filter(|_| !request.outside_sandbox);
-        let process = number.new_process_id(sandbox);
+        let process = reserved.number().new_process_id(sandbox);
         let tty = request.tty;
         processes.start(&process, command(&target, request)).await.map_err(ShellError::of_start)?;
-        let session = Session { number, target: target.clone(), process, tty, position: Arc::default() };
-        self.lock().insert(number, session.clone());
+        let session = Session::new(reserved.number(), target.clone(), process, tty);
+        self.lock().insert(session.number, session.clone());
         Ok((session, forgotten))
     }
 
-    /// Forgets finished sessions until there is room for one more. One that runs is never ended for that.
+    /// Forgets finished sessions until there is room for one more beside those that are being started. One that runs is never
+    /// ended for that.
     async fn make_room(
         &self,
         target: &TargetEnvironment,
         listed: &mut Vec<ProcessInfo>,
+        starting: &HashSet<SessionNumber>,
     ) -> Result<Vec<SessionNumber>, ShellError> {
         listed.retain(|info| SessionNumber::of(&info.id).is_some());
         let is_listed = |session: &Session| listed.iter().any(|info| info.id == session.process);
-        self.lock().retain(|_, session| session.target.id != target.id || is_listed(session));
+        let is_kept = |session: &Session| {
+            session.target.id != target.id || starting.contains(&session.number) || is_listed(session)
+        };
+        self.lock().retain(|_, session| is_kept(session));
+        let is_unlisted =
+            |number: &&SessionNumber| !listed.iter().any(|info| SessionNumber::of(&info.id) == Some(**number));
+        let unlisted = starting.iter().filter(is_unlisted).count();
         let mut forgotten = Vec::new();
-        while listed.len() >= SESSIONS {
+        while listed.len() + unlisted >= SESSIONS {
             // Those whose end was seen come first, then the oldest.
             let seen = |info: &ProcessInfo| self.was_seen_to_its_end(info);
             let finished = listed.iter().enumerate().filter(|(_, info)| info.head.closed);
@@ -472,7 +506,7 @@ impl Shell {
             known.extend(listed.iter().filter_map(|info| SessionNumber::of(&info.id)));
             let info = listed.into_iter().find(|info| SessionNumber::of(&info.id) == Some(number));
             if let Some(ProcessInfo { id: process, tty, .. }) = info {
-                found.push(Session { number, target, process, tty, position: Arc::default() });
+                found.push(Session::new(number, target, process, tty));
             }
         }
         match (found.len(), elsewhere.len()) {
@@ -512,6 +546,18 @@ pub enum WaitFor {
 }
 
 impl Session {
+    fn new(number: SessionNumber, target: TargetEnvironment, process: ProcessId, tty: bool) -> Self {
+        Self {
+            number,
+            target,
+            process,
+            tty,
+            position: Arc::default(),
+            input_turn: Arc::default(),
+            failed_input: FailedInput::default(),
+        }
+    }
+
     fn log(&self) -> SessionLog<'_> {
         SessionLog { processes: self.target.environment.processes(), process: &self.process, session: self.number }
     }
@@ -538,8 +584,21 @@ impl Session {
         let mut moved = position.clone();
         let found = self.log().since(&mut moved, budget).await;
         let (output, head) = found.map_err(|error| ShellError::of_session(self.number, error))?;
+        let look = self.found(output, &head, begin).await;
+        if head.exit.is_some() {
+            // What waited to be typed fails now, which is known in a moment. Perhaps nobody looks again after an end.
+            let _ = tokio::time::timeout(CLOSE_GRACE, self.input_turn.lock()).await;
+        }
+        // Nothing waits from here on, so what is taken is told.
         *position = moved;
-        Ok(self.found(output, &head, begin).await)
+        let input_failed = self.failed_input.take().map(|why| match (why, head.exit) {
+            // Its pipe is closed a moment before anybody knows that it has ended.
+            (ShellError::StdinClosed { session }, Some((_, exit))) => {
+                ShellError::Ended { session, exit_code: exit.shell_code() }
+            }
+            (why, _) => why,
+        });
+        Ok(Look { input_failed, ..look })
     }
 
     fn is_outside_sandbox(&self) -> bool {
@@ -574,45 +633,8 @@ impl Session {
             output,
             wall_time: begin.elapsed(),
             forgotten: Vec::new(),
-        }
-    }
-
-    async fn input(&self, request: &WriteRequest) -> Result<(), ShellError> {
-        if self.is_outside_sandbox() && !request.outside_sandbox {
-            return Err(ShellError::OutsideSandbox { session: self.number });
-        }
-        let processes = self.target.environment.processes();
-        let failed = |error| ShellError::of_session(self.number, error);
-        if !self.tty && request.chars == INTERRUPT {
-            return match processes.signal(&self.process, Signal::Interrupt).await.map_err(failed)? {
-                Signalled::Sent => Ok(()),
-                Signalled::AlreadyExited => Err(self.refused_input().await),
-            };
-        }
-        let ends = request.close_stdin || (!self.tty && request.chars == END_OF_INPUT);
-        let chars = if ends && request.chars == END_OF_INPUT { "" } else { request.chars.as_str() };
-        let mut written = Written::Accepted;
-        if !chars.is_empty() {
-            let id = WriteId::new(uuid::Uuid::new_v4().to_string()).expect("it is short and not empty");
-            let bytes = Bytes::copy_from_slice(chars.as_bytes());
-            written = processes.write(&self.process, id, bytes).await.map_err(failed)?;
-        }
-        if ends && written == Written::Accepted {
-            written = processes.close_stdin(&self.process).await.map_err(failed)?;
-        }
-        match written {
-            Written::Accepted => Ok(()),
-            Written::StdinClosed => Err(self.refused_input().await),
-            Written::InDoubt => Err(ShellError::InputInDoubt { session: self.number }),
-        }
-    }
-
-    /// Why input was not taken: the end of the process, or that its stdin is not open.
-    async fn refused_input(&self) -> ShellError {
-        let now = self.target.environment.processes().wait(&self.process, WaitCondition::Exited, Some(Duration::ZERO));
-        match now.await {
-            Ok(Waited::Exited(exit)) => ShellError::Ended { session: self.number, exit_code: exit.shell_code() },
-            _ => ShellError::StdinClosed { session: self.number },
+            input_waits: head.exit.is_none() && self.input_turn.try_lock().is_err(),
+            input_failed: None,
         }
     }
 }

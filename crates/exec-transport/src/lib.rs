@@ -52,8 +52,8 @@ pub use connect::{
 pub use connection::{Connection, Identity, Receiver, SendError, Sender};
 pub use limits::Limits;
 pub use listen::{
-    AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, ConnectionBudget, ListenOptions, ListenUrl,
-    ListenUrlError, Listener, PassedSocket, PassedSocketError, PeerCheck, PendingConnection, SharedRoom,
+    AcceptError, Auth, AuthError, AuthMode, AuthSettings, BindError, ConnectionBudget, HttpPaths, ListenOptions,
+    ListenUrl, ListenUrlError, Listener, PassedSocket, PassedSocketError, PeerCheck, PendingConnection, SharedRoom,
 };
 pub use memory::memory_pair;
 pub use message::{CloseReason, ConnectionEnd, Message, Received};

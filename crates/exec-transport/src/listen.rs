@@ -44,6 +44,7 @@ use crate::tls::ServerTls;
 
 pub use auth::{Auth, AuthError, AuthMode, AuthSettings};
 pub use budget::{ConnectionBudget, SharedRoom};
+pub use http::HttpPaths;
 pub use passed_socket::{PassedSocket, PassedSocketError};
 pub use peer_check::PeerCheck;
 
@@ -136,6 +137,7 @@ pub struct ListenOptions {
     pub insecure_no_auth: bool,
     /// Names, besides addresses, `localhost` and the machine's own, that a `Host` header may carry. With `auth` any may.
     pub allow_hosts: Vec<String>,
+    pub paths: HttpPaths,
     /// Connections at one time; on a unix socket handshakes included.
     pub max_connections: usize,
     /// Handshakes over TCP under way at one time; beyond, the oldest end.
@@ -156,6 +158,7 @@ impl Default for ListenOptions {
             tls: None,
             insecure_no_auth: false,
             allow_hosts: Vec::new(),
+            paths: HttpPaths::default(),
             max_connections: MAX_CONNECTIONS,
             max_handshakes: MAX_HANDSHAKES,
             peer_check: None,
@@ -304,7 +307,7 @@ impl Listener {
         };
         let max_connections = options.max_connections.clamp(1, Semaphore::MAX_PERMITS);
         let acceptor = Acceptor {
-            policy: UpgradePolicy { auth: options.auth, hosts },
+            policy: UpgradePolicy { auth: options.auth, hosts, paths: options.paths },
             tls: options.tls.as_ref().map(ServerTls::acceptor),
             room: ConnectionRoom::new(max_connections, options.budget),
             peer_check: options.peer_check,

@@ -58,8 +58,9 @@ pub(crate) enum HeldResource {
 pub(crate) fn set_low_latency(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(stream);
-    // Within a machine, whatever is sent is received at once, and lies there until it is read: otherwise megabytes of a flood would
-    // stand before an echo. Between machines the kernel must hold what is under way, and finds out for itself how much that is.
+    // Within a machine, whatever is sent is received at once, and lies there until it is read: otherwise megabytes of a
+    // flood would stand before an echo. Between machines the kernel must hold what is under way, and finds out for
+    // itself how much that is.
     if stream.peer_addr()?.ip().to_canonical().is_loopback() {
         socket.set_recv_buffer_size(UNREAD_BYTES)?;
     }

@@ -23,6 +23,15 @@ pub use secret_file::{Exposure, SecretFile, SecretFileError, create_secret_file,
 /// How an Ed25519 public key in its container begins (RFC 8410); the 32 bytes of the key follow.
 const ED25519_PREFIX: [u8; 12] = [0x30, 0x2A, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x03, 0x21, 0x00];
 
+/// The container of a private one without its public half: version 1, Ed25519.
+const ED25519_CONTAINER: [u8; 12] = [0x30, 0x2E, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70];
+
+/// How the private key in it begins, whatever the version.
+const ED25519_PRIVATE: [u8; 4] = [0x04, 0x22, 0x04, 0x20];
+
+/// The bytes of each half.
+const ED25519_BYTES: usize = 32;
+
 /// The bits of a capability token: nobody guesses half of them.
 const TOKEN_BYTES: usize = 32;
 
@@ -36,6 +45,8 @@ pub enum TokenError {
     File(#[from] SecretFileError),
     #[error("there is no Ed25519 {half} key in {}; `exec-server token keygen` makes a pair", path.display())]
     NoKey { half: &'static str, path: PathBuf },
+    #[error("cannot make a key pair: the library made one of an unknown form")]
+    OddKey,
     #[error("cannot sign the token: {0}")]
     Sign(jsonwebtoken::errors::Error),
     #[error("this is no signed token: {0}")]
@@ -53,7 +64,15 @@ pub fn new_capability_token() -> Result<String, TokenError> {
 /// A new key pair for scoped tokens, as PEM: the private half signs, the public half is for servers.
 pub fn new_key_pair() -> Result<(String, String), TokenError> {
     let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(TokenError::Generate)?;
-    Ok((pair.serialize_pem(), pair.public_key_pem()))
+    // What was generated has the public half in it, too, and OpenSSL refuses such a file; so the private half is written alone,
+    // and whoever signs tokens by other means can do it with this key.
+    let whole = pair.serialize_der();
+    let at = whole.windows(ED25519_PRIVATE.len()).position(|window| window == ED25519_PRIVATE);
+    let private = at.and_then(|at| whole.get(at..at + ED25519_PRIVATE.len() + ED25519_BYTES));
+    let private = private.ok_or(TokenError::OddKey)?;
+    let der = [&ED25519_CONTAINER[..], private].concat();
+    let text = base64_simd::STANDARD.encode_to_string(der);
+    Ok((format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n"), pair.public_key_pem()))
 }
 
 /// The claims of a signed token. Others are ignored, as JWTs have it; but nothing inside `scope` is.
@@ -128,8 +147,15 @@ impl TokenClaims {
         signature_only.required_spec_claims.clear();
         signature_only.validate_exp = false;
         signature_only.validate_aud = false;
-        Ok(jsonwebtoken::decode(token, &key, &signature_only).ok().map(|token| token.claims))
+        let token = jsonwebtoken::decode(token, &key, &signature_only).ok();
+        Ok(token.filter(|token| is_understood(&token.header)).map(|token| token.claims))
     }
+}
+
+/// Whether a token asks for nothing by its header that we would have to know. What its signer calls critical may be a restriction,
+/// so JWTs have it that who does not know it refuses the token; we know no such thing, and the library does not ask.
+pub(crate) fn is_understood(header: &Header) -> bool {
+    header.crit.is_none()
 }
 
 /// The SHA-256 of a capability token in hex, which a server may have instead of the token.

@@ -1,7 +1,8 @@
 //! The handshake: `initialize`, and the notification `initialized` that confirms its answer.
 //!
 //! What the client may ask for beyond Codex's server (`detachedTtlMs`, `resumeFrom`, `binaryFrames`, `requestScope`,
-//! `outputWindowBytes`) is echoed as it was granted, and only if it was asked for. There is no version here; features are told by `environmentInfo`.
+//! `outputWindowBytes`) is echoed as it was granted, and only if it was asked for. There is no version here; features
+//! are told by `environmentInfo`.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +28,8 @@ shapes! {
         /// Whether output and file blocks may come as binary frames.
         #[serde(default, skip_serializing_if = "is_false")]
         pub binary_frames: bool,
-        /// A string that the client chooses. With it, a request that changes files is known by its id: sent again in the same session,
-        /// it is answered and not carried out twice. At most 64 bytes.
+        /// A string that the client chooses. With it, a request that changes files is known by its id: sent again in
+        /// the same session, it is answered and not carried out twice. At most 64 bytes.
         pub request_scope: Option<String>,
         /// Resume only if the session is still this client's, by its `requestScope`. If another has taken it over meanwhile,
         /// the server refuses (`takenOver`): a client that missed the notification learns of it here.

@@ -82,12 +82,37 @@ shapes! {
         Deny,
     }
 
-    /// Codex's server has more members; they are ignored here.
-    #[derive(Copy, Default)]
+    /// Nothing is masked here; the shapes are checked, so that a client that sends a wrong one is told the same everywhere.
+    #[derive(Default)]
     pub struct CredentialMasking {
         /// Whether credentials are hidden from the child.
         #[serde(default, skip_serializing_if = "crate::initialize::is_false")]
         pub credential_masking: bool,
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        pub credential_providers: BTreeMap<String, CredentialProvider>,
+    }
+
+    /// Which variables hold a credential, and where it may be sent.
+    #[derive(Default)]
+    #[serde(default, deny_unknown_fields, expecting = "struct CredentialProviderConfig")]
+    pub struct CredentialProvider {
+        pub env: Vec<String>,
+        pub patterns: Vec<String>,
+        #[serde(rename = "url_prefixes")]
+        pub url_prefixes: Vec<String>,
+        #[serde(rename = "url_prefix_from_env")]
+        pub url_prefix_from_env: Nullable<String>,
+        pub auth: Vec<CredentialUse>,
+        pub header: Nullable<String>,
+        pub prefix: Nullable<String>,
+    }
+
+    /// How a credential is sent.
+    pub enum CredentialUse {
+        Bearer,
+        Token,
+        Basic,
+        Header,
     }
 
     /// For the proxy's audit log.

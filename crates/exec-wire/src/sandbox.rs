@@ -41,7 +41,8 @@ shapes! {
         pub windows_sandbox_proxy_settings_mode: Option<WindowsProxySettingsMode>,
         #[serde(default)]
         pub use_legacy_landlock: bool,
-        // `of_file_call` reads it: a member more would be told by the errors to whoever sends an array, and the original tells ten.
+        // `of_file_call` reads it: a member more would be told by the errors to whoever sends an array, and the
+        // original tells ten.
         /// Ours: whose rights a file call has; those of the server's own user if absent.
         #[serde(skip_deserializing)]
         pub run_as: Option<RunAs>,

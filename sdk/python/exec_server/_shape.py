@@ -35,15 +35,24 @@ def path_of(path: Any) -> str:
 
 
 def bytes_of(data: Any) -> bytes:
-    return data.encode() if isinstance(data, str) else bytes(data)
+    # By a memoryview, which takes nothing but bytes: of a number, `bytes` would make as many zeros.
+    return data.encode() if isinstance(data, str) else bytes(memoryview(data))
 
 
 def signal_of(sig: Any) -> int:
     """A number, a member of `signal.Signals`, or a name with or without SIG."""
-    if isinstance(sig, str):
-        name = sig.upper()
+    if not isinstance(sig, str):
+        return int(sig)
+    name = sig.upper()
+    try:
         return int(_signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
-    return int(sig)
+    except KeyError:
+        raise ValueError(f"there is no signal {sig!r}") from None
+
+
+def variable_of(value: Any) -> str:
+    """The value of a variable, as `os.environ` would have it: bytes that are no text become surrogates."""
+    return path_of(value) if isinstance(value, (bytes, os.PathLike)) else str(value)
 
 
 def command_of(
@@ -65,7 +74,9 @@ def command_of(
     if cwd is not None:
         arguments["cwd"] = path_of(cwd)
     if env is not None:
-        arguments["env"] = {name: None if value is None else str(value) for name, value in env.items()}
+        arguments["env"] = {
+            path_of(name): None if value is None else variable_of(value) for name, value in env.items()
+        }
     if tty:
         arguments["tty"] = True
         if tty is not True:
@@ -102,6 +113,10 @@ class ProcessShape(Shape):
 
     def result(self, timeout: float | None = None) -> Any:
         return self._do("result", {"timeout": timeout}, Result._of)
+
+    def _result_of_run(self) -> Any:
+        """As `run` would return it: TimeoutExpired if its time was over."""
+        return self._do("result", {"run": True}, Result._of)
 
     def wait_for_output(self, regex: str, timeout: float | None = None, after: int = 0) -> Any:
         arguments = {"until": "output", "regex": regex, "after": after, "timeout": timeout}

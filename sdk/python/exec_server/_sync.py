@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import sys
 import weakref
 from collections import deque
 from typing import Any, Iterator
 
 from . import _native
-from ._decode import LineSplitter
+from ._decode import Display, LineSplitter
 from ._errors import CalledProcessError
 from ._shape import (
     Convert,
@@ -50,16 +49,24 @@ class _Pages:
         return self
 
     def __next__(self) -> Any:
-        while not self._items:
-            page = None if self._native is None else self._native.call("next", {}).wait()
-            if page is None:
+        while True:
+            # Not asked for first, because another thread may close it between the two.
+            try:
+                return self._items.popleft()
+            except IndexError:
+                pass
+            native = self._native
+            page = None if native is None else native.call("next", {}).wait()
+            if page is None or self._native is None:
                 self._native = None
                 raise StopIteration
             self._items.extend(self._convert(page))
-        return self._items.popleft()
 
     def close(self) -> None:
-        self._native = None
+        native, self._native = self._native, None
+        if native is not None:
+            # Whoever waits for the next page, in another thread, is at the end then.
+            native.call("close", {})
         self._items.clear()
 
 
@@ -90,8 +97,8 @@ class Process(_Waits, ProcessShape):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.kill()
-        self.forget()
+        # One call, which an interrupt does not cut short: no process is left.
+        self._do("end", {})
 
 
 class Watch(_Pages):
@@ -159,14 +166,15 @@ class Environment(_Waits, EnvironmentShape):
 
     def _run_shown(self, command: Any, input: Any, options: dict[str, Any]) -> Result:
         with self.spawn(command, stdin=input is not None, **options) as process:
-            if input is not None:
-                process.stdin.write(input)
-                process.stdin.close()
+            # Begun and not waited for: a program that prints before it has read all is shown meanwhile.
+            fed = None if input is None else process._native.call("feed", {"data": bytes_of(input)})
+            display = Display()
             for event in process:
-                shown = sys.stderr if event.stream == "stderr" else sys.stdout
-                shown.write(event.text)
-                shown.flush()
-            return process.result()
+                display.show(event)
+            display.end()
+            if fed is not None:
+                fed.wait()
+            return process._result_of_run()
 
     def spawn(self, command: Any, *, stdin: bool = False, **options: Any) -> Process:
         return self._do("spawn", {**command_of(command, **options), "stdin": stdin}, Process)

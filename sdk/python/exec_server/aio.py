@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import sys
+import contextlib
 from collections import deque
 from typing import Any, AsyncIterator, Awaitable, Callable, Generator
 
 from . import _native
-from ._decode import LineSplitter
+from ._decode import Display, LineSplitter
 from ._errors import CalledProcessError
 from ._shape import (
     Convert,
@@ -49,6 +49,18 @@ async def _finished(call: Any) -> Any:
         await asyncio.wait({_done(call, loop)}, timeout=_CLEAN_UP)
         raise
     return call.take()
+
+
+async def _started(call: Any) -> Process:
+    """The process that the call starts. If this is cancelled, none is left."""
+    try:
+        return Process(await _finished(call))
+    except asyncio.CancelledError:
+        # The cancel may have come after the start, before it was this task's turn.
+        with contextlib.suppress(Exception):  # It was in time, or the start has failed: nothing is to be ended.
+            ending = call.take()["process"].call("forget", {})
+            await asyncio.wait({_done(ending, asyncio.get_running_loop())}, timeout=_CLEAN_UP)
+        raise
 
 
 def _done(call: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
@@ -103,10 +115,15 @@ class _Pages:
 
     async def __anext__(self) -> Any:
         if self._open is not None:
-            self._native = await _finished(self._open())
-            self._open = None
+            native = await _finished(self._open())
+            if self._open is None:
+                # Another task has closed it meanwhile.
+                native.call("close", {})
+            else:
+                self._open, self._native = None, native
         while not self._items:
-            page = None if self._native is None else await _finished(self._native.call("next", {}))
+            native = self._native
+            page = None if native is None else await _finished(native.call("next", {}))
             if page is None:
                 self._native = None
                 raise StopAsyncIteration
@@ -114,7 +131,10 @@ class _Pages:
         return self._items.popleft()
 
     async def close(self) -> None:
-        self._open = self._native = None
+        native, self._open, self._native = self._native, None, None
+        if native is not None:
+            # Whoever awaits the next page, in another task, is at the end then.
+            native.call("close", {})
         self._items.clear()
 
 
@@ -147,8 +167,8 @@ class Process(_Awaits, ProcessShape):
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self.kill()
-        await self.forget()
+        # One call, which a cancel does not cut short: no process is left.
+        await self._do("end", {})
 
 
 class Watch(_Pages):
@@ -217,18 +237,19 @@ class Environment(_Awaits, EnvironmentShape):
 
     async def _run_shown(self, command: Any, input: Any, options: dict[str, Any]) -> Result:
         async with self.spawn(command, stdin=input is not None, **options) as process:
-            if input is not None:
-                await process.stdin.write(input)
-                await process.stdin.close()
+            # Begun and not waited for: a program that prints before it has read all is shown meanwhile.
+            fed = None if input is None else process._native.call("feed", {"data": bytes_of(input)})
+            display = Display()
             async for event in process:
-                shown = sys.stderr if event.stream == "stderr" else sys.stdout
-                shown.write(event.text)
-                shown.flush()
-            return await process.result()
+                display.show(event)
+            display.end()
+            if fed is not None:
+                await _finished(fed)
+            return await process._result_of_run()
 
     def spawn(self, command: Any, *, stdin: bool = False, **options: Any) -> Any:
         arguments = {**command_of(command, **options), "stdin": stdin}
-        return _Opening(lambda: self._do("spawn", arguments, Process))
+        return _Opening(lambda: _started(self._native.call("spawn", arguments)))
 
     def attach(self, id: str) -> Any:
         return self._do("attach", {"id": id}, Process)

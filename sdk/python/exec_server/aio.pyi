@@ -169,9 +169,8 @@ class Http:
     ) -> _Opening[StreamedResponse]:
         """The same for a body that is long or comes bit by bit: returns when status and headers are there.
 
-        Iterating gives the body as pieces of bytes, once; `read` gives what is left of it. Closing it ends the request on this
-        machine. A far one takes the rest of the body until its end or until `timeout`, and nobody reads it; there, a body of which more
-        than 1024 pieces wait to be read breaks off with an error.
+        Iterating gives the body as pieces of bytes, once; `read` gives what is left of it. Closing it ends the request,
+        wherever the machine is, and a body that nobody reads waits.
         """
 
 class Environment:

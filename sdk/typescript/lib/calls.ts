@@ -39,16 +39,18 @@ export async function call(object: NativeObject, method: string, args: object, s
 /** A path or a word of a command line, as the Rust part takes it. */
 export function pathOf(path: Path): string | Buffer {
   if (typeof path === "string") return path;
-  return path instanceof URL ? fileURLToPath(path) : bytesOf(path);
+  return path instanceof URL ? fileURLToPath(path) : bytesOf(path, "a path or a word");
 }
 
 export function dataOf(data: Data): Buffer {
   // Not the text itself: a lone surrogate would be taken for a byte that is no text, as in a path.
   if (typeof data === "string") return Buffer.from(data);
-  return data instanceof ArrayBuffer ? Buffer.from(data) : bytesOf(data);
+  return data instanceof ArrayBuffer ? Buffer.from(data) : bytesOf(data, "data");
 }
 
-function bytesOf(bytes: Uint8Array): Buffer {
+/** Programs without types pass anything. */
+function bytesOf(bytes: Uint8Array, what: string): Buffer {
+  if (!ArrayBuffer.isView(bytes)) throw new TypeError(`${what} must be text or bytes, not ${bytes === null ? "null" : typeof bytes}`);
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
@@ -57,70 +59,102 @@ export function seconds(milliseconds: number | undefined): number | undefined {
   return milliseconds === undefined ? undefined : milliseconds / 1000;
 }
 
-/** The items of pages, one by one, until a page is null. */
-export class Pages<T> implements AsyncIterableIterator<T>, AsyncDisposable {
+/** How pages are read: what an item is, and what comes after the last page. */
+export interface PageReading<T> {
+  convert: (page: any) => T[];
+  last?: () => T[];
+  signal?: AbortSignal | undefined;
+}
+
+/**
+ * The items of pages, one by one, until a page is null. It is closed by `close` and `return`, also while an item is awaited, which a
+ * generator would not allow.
+ */
+export class Pages<T> implements AsyncGenerator<T, undefined> {
   private items: T[] = [];
   private position = 0;
-  private underWay: NativeCall | undefined;
+  private native: NativeObject | undefined;
+  private readonly open: (() => Promise<NativeObject>) | undefined;
+  private isEnded = false;
+  private turn: Promise<unknown> = Promise.resolve();
+  private waiting = 0;
 
+  /** Reads what is open, or what `from` opens when the first item is wanted. */
   constructor(
-    private native: NativeObject | undefined,
-    private readonly convert: (page: any) => T[],
-    private readonly signal?: AbortSignal,
-  ) {}
+    from: NativeObject | (() => Promise<NativeObject>),
+    private readonly reading: PageReading<T>,
+  ) {
+    if (typeof from === "function") this.open = from;
+    else this.native = from;
+  }
 
   [Symbol.asyncIterator](): this {
     return this;
   }
 
-  async next(): Promise<IteratorResult<T>> {
+  /** Several at once get their items one after the other. */
+  next(): Promise<IteratorResult<T, undefined>> {
+    // What is there already needs no turn.
+    if (this.waiting === 0 && this.position < this.items.length) return this.take();
+    this.waiting++;
+    const result = this.turn.then(() => this.take()).finally(() => this.waiting--);
+    this.turn = result.catch(() => undefined);
+    return result;
+  }
+
+  private async take(): Promise<IteratorResult<T, undefined>> {
     while (this.position >= this.items.length) {
-      const native = this.native;
-      if (!native) return { done: true, value: undefined };
-      const page = await this.page(native);
-      if (page === null) {
-        this.close();
-        return { done: true, value: undefined };
-      }
-      this.items = this.convert(page);
+      if (this.isEnded) return { done: true, value: undefined };
+      const page = await this.page();
+      // Somebody may have closed it meanwhile, and that is its end.
+      if (this.isEnded) return { done: true, value: undefined };
+      if (page === null) this.close();
+      this.items = page === null ? (this.reading.last?.() ?? []) : this.reading.convert(page);
       this.position = 0;
     }
     return { done: false, value: this.items[this.position++]! };
   }
 
-  private async page(native: NativeObject): Promise<any> {
-    const call = native.call("next", {});
-    this.underWay = call;
+  private async page(): Promise<any> {
     try {
-      return await finish(call, this.signal);
+      if (!this.native) {
+        const native = await this.open!();
+        if (this.isEnded) {
+          native.call("close", {});
+          native.release();
+          return null;
+        }
+        this.native = native;
+      }
+      return await finish(this.native.call("next", {}), this.reading.signal);
     } catch (error) {
-      // Somebody has closed it meanwhile, and that is its end.
-      if (!this.native && error instanceof AbortError) return null;
+      if (this.isEnded) return null;
+      this.close();
       throw error;
-    } finally {
-      this.underWay = undefined;
     }
   }
 
-  /** Stops reading. Nobody is held back by it any more. */
+  /** Stops reading; whoever awaits an item is at the end. Nobody is held back by it any more. */
   close(): void {
-    this.native?.release();
+    const native = this.native;
+    this.isEnded = true;
     this.native = undefined;
     this.items = [];
-    this.underWay?.cancel();
+    native?.call("close", {});
+    native?.release();
   }
 
-  async return(): Promise<IteratorResult<T>> {
+  async return(): Promise<IteratorResult<T, undefined>> {
     this.close();
     return { done: true, value: undefined };
+  }
+
+  async throw(error: unknown): Promise<IteratorResult<T, undefined>> {
+    this.close();
+    throw error;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.close();
   }
-}
-
-/** Pages of something that is opened when the first item is wanted. */
-export async function* pages<T>(open: () => Promise<NativeObject>, convert: (page: any) => T[], signal?: AbortSignal): AsyncGenerator<T> {
-  yield* new Pages(await open(), convert, signal);
 }

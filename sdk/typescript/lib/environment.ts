@@ -81,12 +81,14 @@ export class Environment implements AsyncDisposable {
     const { signal } = options;
     const running = await this.spawn(command, { ...options, stdin: input !== undefined });
     try {
-      const fed = input === undefined ? undefined : feed(running, input, signal);
+      const fed = input === undefined ? undefined : running.feed(input, signal);
+      // It is awaited below; until then nobody else hears of its failure.
+      fed?.catch(() => undefined);
       for await (const event of running.events({ signal })) {
         (event.stream === "stderr" ? process.stderr : process.stdout).write(event.data);
       }
       await fed;
-      return await running.result({ signal });
+      return await running.resultOfRun(signal);
     } finally {
       await running[Symbol.asyncDispose]();
     }
@@ -167,6 +169,7 @@ function packagedBinary(): string | undefined {
 }
 
 function argumentsOf(command: Command, options: CommandOptions): object {
+  if (typeof command !== "string" && !Array.isArray(command)) throw new TypeError("a command is a line for the shell, or a list of words");
   const { cwd, env, clearEnv, tty, timeoutMs, ...rest } = options;
   return {
     ...rest,
@@ -183,16 +186,6 @@ function argumentsOf(command: Command, options: CommandOptions): object {
 function variablesOf(env: NonNullable<CommandOptions["env"]>): Record<string, string | null> {
   const named = Object.entries(env).filter(([, value]) => value !== undefined);
   return Object.fromEntries(named.map(([name, value]) => [name, value === null ? null : String(value)]));
-}
-
-async function feed(running: Process, input: Data, signal: AbortSignal | undefined): Promise<void> {
-  try {
-    await running.stdin.write(input, { signal });
-    await running.stdin.close();
-  } catch (error) {
-    // A program that has read enough is none of our business, as with a shell's pipe.
-    if ((error as { code?: string }).code !== "EPIPE") throw error;
-  }
 }
 
 /** What was opened and not closed. It is few, and a program that ends must end what it has started. */

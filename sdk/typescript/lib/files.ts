@@ -1,6 +1,6 @@
 // The files of an environment. Relative paths begin at its working directory.
 
-import { type Abortable, type Data, Pages, type Path, call, dataOf, pages, pathOf } from "./calls";
+import { type Abortable, type Data, Pages, type Path, call, dataOf, pathOf } from "./calls";
 import type { NativeObject } from "./native";
 import { type Change, type Copied, type Entry, type Line, type Stat, camelKeys, linesOf, statOf } from "./values";
 
@@ -27,7 +27,7 @@ export interface SearchOptions extends Abortable {
 export class Watch extends Pages<Change> {
   /** @internal */
   constructor(native: NativeObject, signal?: AbortSignal) {
-    super(native, (page) => page, signal);
+    super(native, { convert: (page) => page, signal });
   }
 }
 
@@ -110,7 +110,7 @@ export class Files {
   /** Lines that match, as they are found. */
   search(pattern: string, path: Path = ".", { signal, ignoreFiles, maxMatches, ...options }: SearchOptions = {}): AsyncGenerator<Line> {
     const args = { ...options, pattern, ignore_files: ignoreFiles, max_matches: maxMatches };
-    return pages(() => this.on("search", path, args, signal), linesOf, signal);
+    return new Pages(() => this.on("search", path, args, signal), { convert: linesOf, signal });
   }
 
   /** Begins to watch: what changes from now on is told. */

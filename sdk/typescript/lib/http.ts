@@ -1,6 +1,6 @@
 // HTTP requests that the machine makes, from its network.
 
-import { type Abortable, type Data, call, dataOf, finish, seconds } from "./calls";
+import { type Abortable, type Data, Pages, call, dataOf, seconds } from "./calls";
 import type { NativeObject } from "./native";
 
 export interface HttpOptions extends Abortable {
@@ -56,33 +56,21 @@ export class WholeResponse extends HttpResponse {
 
 /** A response whose body is iterated over, once, as it comes. */
 export class StreamedResponse extends HttpResponse implements AsyncIterable<Buffer>, AsyncDisposable {
-  private native: NativeObject | undefined;
+  private readonly pieces: Pages<Buffer>;
 
   /** @internal */
-  constructor(
-    value: any,
-    private readonly signal?: AbortSignal,
-  ) {
+  constructor(value: any, signal?: AbortSignal) {
     super(value.status, value.headers);
-    this.native = value.body;
+    this.pieces = new Pages(value.body as NativeObject, { convert: (piece: Buffer) => [piece], signal });
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<Buffer> {
-    try {
-      while (this.native) {
-        const piece: Buffer | null = await finish(this.native.call("next", {}), this.signal);
-        if (piece === null) return;
-        yield piece;
-      }
-    } finally {
-      this.close();
-    }
+  [Symbol.asyncIterator](): AsyncGenerator<Buffer> {
+    return this.pieces;
   }
 
-  /** Lets go of the rest. */
+  /** Lets go of the rest; whoever awaits a piece is at the end. */
   close(): void {
-    this.native?.release();
-    this.native = undefined;
+    this.pieces.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,7 +1,7 @@
 // A process of an environment, and what it reads and prints.
 
 import { Readable, Writable } from "node:stream";
-import { type Abortable, type Data, call, dataOf, pages, seconds } from "./calls";
+import { type Abortable, type Data, Pages, type PageReading, call, dataOf, seconds } from "./calls";
 import { ClosedError } from "./errors";
 import { LineSplitter } from "./lines";
 import type { NativeObject } from "./native";
@@ -62,25 +62,37 @@ export class Process implements AsyncDisposable, AsyncIterable<OutputEvent> {
 
   /** The same, after the event with this number. */
   events({ after = 0, signal }: { after?: number | undefined } & Abortable = {}): AsyncGenerator<OutputEvent> {
-    return pages(() => call(this.native, "output", { after }, signal), eventsOf, signal);
+    return this.output(after, { convert: eventsOf, signal });
   }
 
   /** Its output as lines of text, of both streams. */
-  async *lines({ signal }: Abortable = {}): AsyncGenerator<string> {
+  lines({ signal }: Abortable = {}): AsyncGenerator<string> {
     const splitter = new LineSplitter();
-    for await (const event of this.events({ signal })) yield* splitter.feed(event);
-    yield* splitter.rest();
+    const convert = (page: any) => eventsOf(page).flatMap((event) => [...splitter.feed(event)]);
+    return this.output(0, { convert, last: () => [...splitter.rest()], signal });
+  }
+
+  private output<T>(after: number, reading: PageReading<T>): Pages<T> {
+    return new Pages(() => call(this.native, "output", { after }, reading.signal), reading);
   }
 
   /** Its output, or one stream of it, as a stream of Node, to pipe somewhere. */
   readable(stream?: "stdout" | "stderr"): Readable {
-    const events = this.events();
-    const wanted = async function* () {
-      for await (const event of events) {
-        if (event.stream !== "gap" && (stream === undefined || event.stream === stream)) yield event.data;
-      }
-    };
-    return Readable.from(wanted(), { objectMode: false });
+    const isWanted = (event: OutputEvent) => event.stream !== "gap" && (stream === undefined || event.stream === stream);
+    const pieces = this.output(0, { convert: (page) => eventsOf(page).filter(isWanted) });
+    return new Readable({
+      read() {
+        pieces.next().then(
+          ({ done, value }) => this.push(done ? null : value.data),
+          (error) => this.destroy(error),
+        );
+      },
+      // Whoever destroys it does not wait for output that may never come.
+      destroy(error, done) {
+        pieces.close();
+        done(error);
+      },
+    });
   }
 
   /** Waits for its exit; a TimeoutError leaves it as it is. */
@@ -91,6 +103,16 @@ export class Process implements AsyncDisposable, AsyncIterable<OutputEvent> {
   /** Waits until nothing can be printed any more, and returns all that was. */
   async result({ timeoutMs, signal }: Waiting = {}): Promise<Result> {
     return new Result(await call(this.native, "result", { timeout: seconds(timeoutMs) }, signal));
+  }
+
+  /** @internal As `run` would return it: a TimeoutError if its time was over. */
+  async resultOfRun(signal?: AbortSignal): Promise<Result> {
+    return new Result(await call(this.native, "result", { run: true }, signal));
+  }
+
+  /** @internal Writes all of it and closes stdin. A program that has read enough is none of our business, as with a shell's pipe. */
+  async feed(input: Data, signal?: AbortSignal): Promise<void> {
+    await call(this.native, "feed", { data: dataOf(input) }, signal);
   }
 
   /** Waits for output that matches, in the syntax of Rust's `regex`; a RegExp is taken by its source. */
@@ -144,8 +166,7 @@ export class Process implements AsyncDisposable, AsyncIterable<OutputEvent> {
 
   async [Symbol.asyncDispose](): Promise<void> {
     try {
-      await this.kill();
-      await this.forget();
+      await call(this.native, "end", {});
     } catch (error) {
       // Whoever has closed the environment before has decided what becomes of its processes.
       if (!(error instanceof ClosedError)) throw error;

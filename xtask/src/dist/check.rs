@@ -140,8 +140,8 @@ fn is_reproducible(checked: &Checked<'_>) -> Result<()> {
     Ok(())
 }
 
-/// All files that git knows or would add, and no others. What is there already is left alone, so that a second check compiles only
-/// what has changed.
+/// All files that git knows or would add, and no others. What is there already is left alone, so that a second check
+/// compiles only what has changed.
 fn copy_sources(from: &Path, to: &Path) -> Result<()> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(from);

@@ -39,12 +39,12 @@ fn numbers(tree: &Tree) -> Vec<Violation> {
     wrong.map(|(expected, (line, _))| Violation::new(PROMISES, line, format!("this is promise {expected}"))).collect()
 }
 
-/// The names in backticks after `test:`, up to the end of the paragraph or list item, each with its line.
+/// The names in backticks after `test:`, up to the end of the paragraph or the next list item, each with its line.
 fn named_tests(text: &str) -> Vec<(usize, &str)> {
     let mut named = Vec::new();
     let mut in_list = false;
     for (number, line) in prose(text) {
-        let continues = line.starts_with([' ', '\t']);
+        let continues = line.starts_with([' ', '\t']) && !line.trim_start().starts_with("- ");
         let names = match line.find("test:") {
             Some(mark) => &line[mark..],
             None if in_list && continues => line,
@@ -137,6 +137,12 @@ mod tests {
     fn the_list_of_tests_goes_on_over_indented_lines() {
         let text =
             "1. Promise. test:\n   `nothing_is_lost`,\n   `gone`\n2. `code` of another promise.\n   `more_code`\n";
+        assert_eq!(found(&[TEST, (PROMISES, text)]), [3]);
+    }
+
+    #[test]
+    fn the_list_of_tests_ends_where_the_next_part_of_the_promise_begins() {
+        let text = "1. Promise. test: `nothing_is_lost`\n   - Its part, with `code`.\n     test: `gone`\n";
         assert_eq!(found(&[TEST, (PROMISES, text)]), [3]);
     }
 

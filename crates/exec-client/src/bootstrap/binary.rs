@@ -95,8 +95,8 @@ impl Pieces {
     }
 }
 
-/// A program that embeds us is not exec-server itself, and must not be sent. The variable comes before what a package brought: it is
-/// how somebody who did not write the program brings one for another architecture.
+/// A program that embeds us is not exec-server itself, and must not be sent. The variable comes before what a package
+/// brought: it is how somebody who did not write the program brings one for another architecture.
 fn default_path(packaged: Option<PathBuf>) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("EXEC_SERVER_BINARY").filter(|path| !path.is_empty()) {
         return Some(path.into());

@@ -5,8 +5,8 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::binary::FarBinary;
-use super::place::Place;
 use super::script::Refusal;
+use super::target::BootstrapTarget;
 
 /// How far it went.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,14 +58,14 @@ impl Told {
 }
 
 /// What to say if the program is not there.
-pub(super) fn tool_is_missing(place: &Place) -> String {
-    let tool = place.tool();
+pub(super) fn tool_is_missing(target: &BootstrapTarget) -> String {
+    let tool = target.tool();
     let package = if tool == "ssh" { " (Debian: openssh-client)" } else { "" };
     format!("the program `{tool}` is not on the PATH here: install it{package}")
 }
 
-pub(super) fn explain(place: &Place, binary: &FarBinary, told: &Told) -> String {
-    let tool = place.tool();
+pub(super) fn explain(target: &BootstrapTarget, binary: &FarBinary, told: &Told) -> String {
+    let tool = target.tool();
     let mut text = match (&told.problem, &told.stage) {
         (Problem::Refused(refusal), stage) => refused(refusal, stage, binary),
         (Problem::Silent(after), stage) => format!("{} took longer than {after:?}", doing(stage)),
@@ -96,7 +96,7 @@ pub(super) fn explain(place: &Place, binary: &FarBinary, told: &Told) -> String 
         let junk: String = junk.trim().chars().take(JUNK_CHARS).collect();
         text += &format!("; instead of running our command, its login shell printed {junk:?}");
     }
-    match advice(place, told, &lines.join("\n")) {
+    match advice(target, told, &lines.join("\n")) {
         Some(advice) => format!("{text}. {advice}"),
         None => text,
     }
@@ -140,17 +140,17 @@ fn refused(refusal: &Refusal, stage: &Stage, binary: &FarBinary) -> String {
 }
 
 /// What can be done about it, by what the program said.
-fn advice(place: &Place, told: &Told, said: &str) -> Option<String> {
+fn advice(target: &BootstrapTarget, told: &Told, said: &str) -> Option<String> {
     let has = |needle: &str| said.contains(needle);
     let code = told.status.and_then(|status| status.code());
-    let by_hand = match place {
-        Place::Ssh { user, host, port } => {
+    let by_hand = match target {
+        BootstrapTarget::Ssh { user, host, port } => {
             let port = port.map_or(String::new(), |port| format!("-p {port} "));
             let user = user.as_ref().map_or(String::new(), |user| format!("{user}@"));
             format!("ssh {port}{user}{host} true")
         }
-        Place::Container { name, .. } => format!("{} exec {name} true", place.tool()),
-        Place::Pod { pod, .. } => format!("kubectl exec {pod} -- true"),
+        BootstrapTarget::Container { name, .. } => format!("{} exec {name} true", target.tool()),
+        BootstrapTarget::Pod { pod, .. } => format!("kubectl exec {pod} -- true"),
     };
     Some(match told.stage {
         _ if has("No space left on device") || has("Disk quota exceeded") => {
@@ -216,11 +216,11 @@ mod tests {
     }
 
     fn explained(stage: Stage, code: i32, stderr: &str) -> String {
-        let place: Place = "ssh://me@build:2222".parse().expect("well written");
+        let target: BootstrapTarget = "ssh://me@build:2222".parse().expect("well written");
         let stderr = stderr.lines().map(str::to_owned).collect();
         let status = Some(ExitStatus::from_raw(code << 8));
         let told = Told { stage, problem: Problem::Ended, status, stderr, junk: Vec::new() };
-        explain(&place, &binary(), &told)
+        explain(&target, &binary(), &told)
     }
 
     #[test]
@@ -239,11 +239,11 @@ mod tests {
 
     #[test]
     fn a_login_shell_that_prints_instead_is_quoted() {
-        let place: Place = "ssh://build".parse().expect("well written");
+        let target: BootstrapTarget = "ssh://build".parse().expect("well written");
         let junk = b"This account is currently not available.\n".to_vec();
         let status = Some(ExitStatus::from_raw(1 << 8));
         let told = Told { stage: Stage::Connecting, problem: Problem::Ended, status, stderr: Vec::new(), junk };
-        let text = explain(&place, &binary(), &told);
+        let text = explain(&target, &binary(), &told);
         assert!(text.contains("its login shell printed \"This account is currently not available.\""), "{text}");
     }
 }

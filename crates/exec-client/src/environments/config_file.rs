@@ -13,7 +13,7 @@ use toml::Spanned;
 use url::{Host, Url};
 
 use super::{ConfigurationSource, ConfiguredEnvironment, Endpoint, EnvironmentKind, Environments, LOCAL, RemoteServer};
-use crate::bootstrap::{Place, PlaceError};
+use crate::bootstrap::{BootstrapTarget, BootstrapTargetError};
 use crate::limits::ENVIRONMENT_ID_CHARS;
 
 /// Why a configuration file cannot be used.
@@ -129,10 +129,10 @@ fn problem_at<T>(value: &Spanned<T>, problem: ConfigProblem) -> LocatedProblem {
 impl Environments {
     /// The environments that `text` configures; `path` is its file, for errors and relative directories.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigFileError> {
-        let file: ConfigFile = toml::from_str(text).map_err(|error| ConfigFileError::Parse {
-            path: path.to_owned(),
-            line: line_of(text, error.span().map_or(0, |span| span.start)),
-            why: error.message().to_owned(),
+        let file: ConfigFile = toml::from_str(text).map_err(|error| {
+            let line = line_of(text, error.span().map_or(0, |span| span.start));
+            let why = name_the_key(error.message(), text.lines().nth(line - 1).unwrap_or_default());
+            ConfigFileError::Parse { path: path.to_owned(), line, why }
         })?;
         validate(file, path).map_err(|LocatedProblem { range, problem }| ConfigFileError::Invalid {
             path: path.to_owned(),
@@ -146,7 +146,7 @@ impl RemoteServer {
     /// A server that is added to those of a file, under the same rules as there.
     pub fn checked(id: &str, url: &str, bearer_token: Option<&str>) -> Result<Self, ConfigProblem> {
         // Whoever may add a server must not make us run ssh with the keys of the gateway's account, or docker.
-        if Place::is_meant_by(url.trim()) {
+        if BootstrapTarget::is_meant_by(url.trim()) {
             return Err(ConfigProblem::UrlScheme { url: url.to_owned() });
         }
         let spanned = |text: &str| Spanned::new(0..0, text.to_owned());
@@ -167,6 +167,15 @@ impl RemoteServer {
         let checked =
             validate_id(&table.id, &mut BTreeSet::new()).and_then(|()| validate_table(&table, Path::new("/")));
         checked.map_err(|LocatedProblem { problem, .. }| problem)
+    }
+}
+
+/// The parser says that a value has the wrong type, and not of which key.
+fn name_the_key(message: &str, line: &str) -> String {
+    match line.split_once('=') {
+        Some((key, _)) if message.starts_with("invalid type") => format!("{message}, for `{}`", key.trim()),
+        _ if line.trim() == "[environments]" => format!("{message}: write `[[environments]]`, with two brackets"),
+        _ => message.to_owned(),
     }
 }
 
@@ -275,11 +284,12 @@ fn validate_url(table: &EnvironmentTable, url: &Spanned<String>) -> Result<Endpo
     }
     let endpoint = |bearer_token| Endpoint::Url { url: text.to_owned(), bearer_token };
     // Our extensions: a unix socket, whose file has an owner, and places that ssh and its like lead to. They need no token.
-    if Place::is_meant_by(text) {
-        let bad = |error: PlaceError| ConfigProblem::BadUrl { url: text.to_owned(), why: error.problem.to_owned() };
-        text.parse::<Place>().map_err(|error| problem_at(url, bad(error)))?;
+    if BootstrapTarget::is_meant_by(text) {
+        let bad =
+            |error: BootstrapTargetError| ConfigProblem::BadUrl { url: text.to_owned(), why: error.problem.to_owned() };
+        text.parse::<BootstrapTarget>().map_err(|error| problem_at(url, bad(error)))?;
     }
-    if text.starts_with("unix://") || Place::is_meant_by(text) {
+    if text.starts_with("unix://") || BootstrapTarget::is_meant_by(text) {
         refuse_tokens(table)?;
         return Ok(endpoint(None));
     }

@@ -138,14 +138,18 @@ impl RemoteFile {
         }
         let id = unique_id();
         self.open_handle(&id, mode).await.map_err(|error| FileError { verb: operation.verb, ..error })?;
-        *handle = FileHandle { id, reopened: handle.reopened + 1 };
         if self.identity.is_some() && self.fetch_identity().await != self.identity {
+            // Other blocks wait for a handle, and must not get one of another file.
+            send_detached(&self.link, wire::CloseParams { handle_id: id });
             return Err(operation.error(FileReason::Os(ESTALE)));
         }
+        *handle = FileHandle { id, reopened: handle.reopened + 1 };
         Ok(())
     }
 
-    /// Reads or writes a block with the present handle, which is opened again if the server does not know it.
+    /// Reads or writes a block with the present handle. After a break the file is opened again before the block is sent
+    /// again: all the blocks in flight with a handle that the server does not know would be megabytes for nothing, and a
+    /// connection that breaks before those are through would never carry the file on.
     async fn call_block<C: exec_wire::Call>(
         &self,
         verb: FileVerb,
@@ -158,11 +162,17 @@ impl RemoteFile {
             let options = CallOptions { deadline: LONG_CALL, retry: C::METHOD.behaviour().retry };
             match self.link.call_with(&params(handle.id.clone()), options).await.result {
                 Ok(result) => return Ok(result),
-                Err(error) if error::is_unknown_handle(&error) && reopened < REOPENS => {
+                Err(error) if !error::has_ended_with_its_connection(&error) => {
+                    return Err(error::file_error(verb, &self.path, error));
+                }
+                Err(_) if reopened == REOPENS => {
+                    let why = format!("the connection broke {REOPENS} times before a block of the file was through");
+                    return Err(operation.unreachable(why));
+                }
+                Err(_) => {
                     reopened += 1;
                     self.reopen(&handle, operation).await?;
                 }
-                Err(error) => return Err(error::file_error(verb, &self.path, error)),
             }
         }
     }

@@ -66,7 +66,7 @@ pub(super) struct Follower {
     after: Seq,
     changes: watch::Receiver<u64>,
     /// What was fetched, or taken out of the inbox, and not yet delivered: at most one page, and never an empty one.
-    taken: Option<Taken>,
+    taken: Option<TakenPage>,
     /// Why the last fetch failed, until it is told.
     failure: Option<ProcessReason>,
     ended: bool,
@@ -85,7 +85,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-struct Taken {
+struct TakenPage {
     gap: Option<Gap>,
     entries: VecDeque<Entry>,
     head: Head,
@@ -120,7 +120,7 @@ impl Follower {
         while !self.ended && self.taken.is_none() && self.failure.is_none() {
             match self.next_from_inbox(REFETCH_BYTES) {
                 Ok(NextRead::Page(Page { entries, gap, head })) => {
-                    self.taken = Some(Taken { gap, entries: entries.into(), head });
+                    self.taken = Some(TakenPage { gap, entries: entries.into(), head });
                 }
                 Ok(NextRead::End) => self.ended = true,
                 Ok(NextRead::Fetch) => match self.fetch(REFETCH_BYTES).await {
@@ -168,7 +168,7 @@ impl Follower {
         self.link.shared().fetches.fetch_add(1, Ordering::Relaxed);
         self.fetched_nothing = page.entries.is_empty() && page.gap.is_none();
         if !self.fetched_nothing {
-            self.taken = Some(Taken { gap: page.gap, entries: page.entries.into(), head: page.head });
+            self.taken = Some(TakenPage { gap: page.gap, entries: page.entries.into(), head: page.head });
         }
         Ok(())
     }

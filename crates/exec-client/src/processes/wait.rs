@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exec_core::{EntryBody, Exit, ProcessId, Seq, Stream};
-use exec_env::process::{ProcessReason, Unreachable, WaitCondition, Waited};
+use exec_env::process::{ProcessReason, Unreachable, WaitCondition, Waited, wait_expression};
+use exec_env::view::REGEX_BYTES;
 use exec_wire::process::{WaitParams, round_up_to_millis};
 use exec_wire::{Method, RetryPolicy};
 use regex::bytes::Regex;
@@ -81,7 +82,11 @@ async fn wait_locally(link: &Link, id: &ProcessId, until: WaitCondition) -> Resu
         WaitCondition::Exited => Ok(Waited::Exited(wait_for_end(link, id, false).await?)),
         WaitCondition::Closed => Ok(Waited::Closed(wait_for_end(link, id, true).await?)),
         WaitCondition::Output { regex, after } => {
-            let regex = Regex::new(&regex).map_err(|error| ProcessReason::BadRegex { why: error.to_string() })?;
+            // A gateway does this for its clients, and none of them may wait for an expression of another.
+            let compile = move || wait_expression(&regex, REGEX_BYTES);
+            let compiled =
+                tokio::task::spawn_blocking(compile).await.unwrap_or_else(|_| Err("the runtime ends".into()));
+            let regex = compiled.map_err(|why| ProcessReason::BadRegex { why })?;
             wait_for_output(link, id, &regex, after).await
         }
         WaitCondition::Silence(quiet) => wait_for_silence(link, id, quiet).await,

@@ -202,6 +202,22 @@ fn a_file_that_is_no_such_toml_is_told_with_its_line() {
 }
 
 #[test]
+fn a_value_of_the_wrong_type_is_told_with_its_key() {
+    let cases = [
+        ("[[environments]]\nid = \"a\"\nurl = 7", "invalid type: integer `7`, expected a string, for `url`"),
+        (
+            "[[environments]]\nid = \"a\"\nurl = \"ws://h\"\n  reconnect_timeout_sec = \"5m\"",
+            "invalid type: string \"5m\", expected f64, for `reconnect_timeout_sec`",
+        ),
+        ("[environments]\nid = \"a\"", "write `[[environments]]`, with two brackets"),
+    ];
+    for (text, words) in cases {
+        let error = Environments::parse(text, Path::new(FILE)).expect_err(text).to_string();
+        assert!(error.ends_with(words), "{error}");
+    }
+}
+
+#[test]
 fn a_token_may_go_to_this_machine_in_the_clear() {
     for host in ["127.0.0.1:1", "[::1]:1", "localhost:1", "127.9.9.9"] {
         parsed(&format!("[[environments]]\nid = \"a\"\nurl = \"ws://{host}\"\nauth_bearer_token = \"t\""));

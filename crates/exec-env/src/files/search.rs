@@ -117,7 +117,8 @@ pub struct SearchLine {
     pub text: Bytes,
     /// Whether `text` is only the line's beginning, or `spans` are only the first matches.
     pub cut: bool,
-    /// The matches: begin and end within `text`, at most [`SEARCH_SPANS`](super::limits::SEARCH_SPANS). Empty for a line of context.
+    /// The matches: begin and end within `text`, at most [`SEARCH_SPANS`](super::limits::SEARCH_SPANS). Empty for a
+    /// line of context.
     pub spans: Vec<(u32, u32)>,
 }
 

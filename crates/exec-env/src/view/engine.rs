@@ -1,23 +1,20 @@
 //! The engine: it is told what a log holds, in order and in any pieces, and makes a [`View`] of it.
 //!
-//! A line is looked at for itself, but where an expression is searched in output that is shown as it was printed: there the
-//! expression runs over whole pieces, and only lines in which it finds something are looked at. That is what makes it as fast as `grep`.
+//! A line is looked at for itself, but where an expression is searched in output that is shown as it was printed: there
+//! the expression runs over whole pieces, and only lines in which it finds something are looked at. That is what makes
+//! it as fast as `grep`. Whoever has several pieces may search them at once, before the engine is told them
+//! ([`ViewEngine::line_search`]).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use exec_core::{Gap, Head, Seq, Stream};
-use regex::bytes::{Regex, RegexBuilder};
 
 use super::lines::{RawLine, UnfinishedLine};
+use super::matcher::{FoundLine, FoundLines, LineSearch, Matcher, PIECE_BYTES, count_lines};
 use super::plain::{plain_prefix, without_escapes};
 use super::selection::{Row, Selection};
-use super::{
-    CONTEXT_LINES, Grep, LINE_OVERHEAD_BYTES, LeftOut, PATTERN_BYTES, Position, REGEX_BYTES, VIEW_BYTES, View,
-    ViewLine, ViewPart, ViewQuery,
-};
-
-/// Most bytes that are looked at in one go. Less than a line may have, so that no line within a piece is too long.
-const PIECE_BYTES: usize = 256 << 10;
+use super::{CONTEXT_LINES, LINE_OVERHEAD_BYTES, LeftOut, Position, VIEW_BYTES, View, ViewLine, ViewPart, ViewQuery};
 
 /// Output of one stream.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +73,7 @@ pub struct Outside {
 #[derive(Debug)]
 pub struct ViewEngine {
     query: ViewQuery,
-    matcher: Option<Matcher>,
+    matcher: Option<Arc<Matcher>>,
     /// One for each stream.
     unfinished: [UnfinishedLine; 3],
     /// Lines before the next match, if it comes soon; their bytes are bounded like those of a view.
@@ -95,7 +92,7 @@ pub struct ViewEngine {
 impl ViewEngine {
     /// An engine for this query; the error is what is wrong with the expression.
     pub fn new(query: ViewQuery) -> Result<Self, String> {
-        let matcher = query.grep.as_ref().map(Matcher::new).transpose()?;
+        let matcher = query.grep.as_ref().map(Matcher::new).transpose()?.map(Arc::new);
         let max_bytes = query.max_bytes.min(VIEW_BYTES);
         Ok(Self {
             matcher,
@@ -132,6 +129,35 @@ impl ViewEngine {
             at = end;
         }
         Flow::More
+    }
+
+    /// The search that may be done for this engine beforehand, if lines can be judged without those around them. Whether lines
+    /// are wanted only up to some number is known here alone, so then there is none.
+    pub fn line_search(&self) -> Option<LineSearch> {
+        let matcher = self.matcher.as_ref().filter(|matcher| matcher.is_line_wise)?.clone();
+        let is_unbounded = matches!(self.query.part, ViewPart::HeadTail { .. });
+        let shows_all = !self.query.plain && !self.query.collapse_overwritten;
+        is_unbounded.then_some(LineSearch { matcher, shows_all })
+    }
+
+    /// The next output, the same as by [`push`](Self::push), with what this engine's [`line_search`](Self::line_search) found in
+    /// exactly these bytes. Of lines that it has searched, only those are looked at that are shown.
+    pub fn push_searched(&mut self, chunk: Chunk<'_>, found: &FoundLines) -> Flow {
+        if found.lines == 0 || self.query.stream.is_some_and(|wanted| wanted != chunk.stream) {
+            return self.push(chunk);
+        }
+        self.bytes += chunk.bytes.len() as u64;
+        // Whatever was unfinished ends here, because the lines that were searched begin behind a line end.
+        self.push_piece(&chunk, 0, found.start);
+        let (mut at, mut lines) = (found.start, 0);
+        for line in &found.matches {
+            let lines_before = u64::from(line.lines_before);
+            self.pass_lines(&chunk, at, line.start as usize, lines_before - lines);
+            self.found_line(&chunk, line);
+            (at, lines) = (line.end as usize + 1, lines_before + 1);
+        }
+        self.pass_lines(&chunk, at, found.end, found.lines - lines);
+        self.push_piece(&chunk, found.end, chunk.bytes.len())
     }
 
     /// Entries are missing here, so lines that began before do not go on behind.
@@ -175,7 +201,7 @@ impl ViewEngine {
         let mut as_shown = if self.query.plain || collapse { at } else { end };
         while at < end {
             if as_shown <= at && as_shown < end {
-                as_shown = at + plain_prefix(&chunk.bytes[at..end]);
+                as_shown = at + plain_prefix(&chunk.bytes[at..end]).bytes;
             }
             let can_skip = searches_pieces && self.unfinished[stream].is_empty() && self.after_left == 0;
             if can_skip && at < as_shown {
@@ -220,46 +246,74 @@ impl ViewEngine {
         let Some(last) = memchr::memrchr(b'\n', piece) else { return at };
         let whole = &piece[..=last];
         let Some(matcher) = &self.matcher else { return at };
-        let next = match matcher.regex.find(whole) {
-            Some(found) => memchr::memrchr(b'\n', &whole[..found.start()]).map_or(0, |before| before + 1),
-            None => whole.len(),
-        };
-        // An expression that matches a line end itself finds it where no line is left.
-        let skipped = &whole[..next];
-        if skipped.is_empty() {
-            return at;
+        let skipped = matcher.next_candidate(whole).unwrap_or(whole.len());
+        if skipped > 0 {
+            self.skip_lines(chunk, at, at + skipped, count_lines(&whole[..skipped]));
         }
-        let lines = memchr::memchr_iter(b'\n', skipped).count() as u64;
-        let context = self.context_before();
+        at + skipped
+    }
+
+    /// Takes the whole lines from `at` to `end`, of which none matches. All of it must be as it is shown.
+    fn pass_lines(&mut self, chunk: &Chunk<'_>, mut at: usize, end: usize, mut lines: u64) {
+        while self.after_left > 0 && lines > 0 {
+            let len = memchr::memchr(b'\n', &chunk.bytes[at..end]).unwrap_or(end - at);
+            self.lines += 1;
+            let line = self.shown_line(chunk, at, len);
+            self.judged_line(&line, line.text, self.lines, false);
+            at += len + 1;
+            lines -= 1;
+        }
+        if lines > 0 {
+            self.skip_lines(chunk, at, end, lines);
+        }
+    }
+
+    /// Takes a line that matches. It must be as it is shown.
+    fn found_line(&mut self, chunk: &Chunk<'_>, found: &FoundLine) {
+        let start = found.start as usize;
+        self.lines += 1;
+        let line = self.shown_line(chunk, start, found.end as usize - start);
+        self.judged_line(&line, line.text, self.lines, true);
+    }
+
+    /// Counts whole lines without a match, and keeps the last of them if a match that follows shall show them.
+    fn skip_lines(&mut self, chunk: &Chunk<'_>, at: usize, end: usize, lines: u64) {
+        let skipped = &chunk.bytes[at..end];
+        let context = self.context_before() as usize;
         if context > 0 {
             let mut starts: Vec<usize> = memchr::memrchr_iter(b'\n', &skipped[..skipped.len() - 1])
                 .map(|before| before + 1)
-                .take(context as usize)
+                .take(context)
                 .collect();
-            if starts.len() < context as usize {
+            if starts.len() < context {
                 starts.push(0);
             }
             let first = self.lines + lines - starts.len() as u64;
-            let strips_return = self.query.plain || self.query.collapse_overwritten;
             for (index, start) in starts.iter().rev().enumerate() {
                 let len = memchr::memchr(b'\n', &skipped[*start..]).unwrap_or(0);
-                let (seq, place) = chunk.place(at + start + len + 1);
-                let text = &skipped[*start..start + len];
-                let line = RawLine {
-                    stream: chunk.stream,
-                    text: if strips_return { text.strip_suffix(b"\r").unwrap_or(text) } else { text },
-                    raw_bytes: len as u64 + 1,
-                    ended: true,
-                    seq,
-                    end: place,
-                    torn: false,
-                };
+                let line = self.shown_line(chunk, at + start, len);
                 let number = first + index as u64 + 1;
                 self.keep_before(row(&line, line.text.to_vec(), number, false));
             }
         }
         self.lines += lines;
-        at + next
+    }
+
+    /// The line of `len` bytes and a line end that begins at `at`. It must be as it is shown: then nothing is removed
+    /// from it but a carriage return before its end.
+    fn shown_line<'a>(&self, chunk: &Chunk<'a>, at: usize, len: usize) -> RawLine<'a> {
+        let text = &chunk.bytes[at..at + len];
+        let strips_return = self.query.plain || self.query.collapse_overwritten;
+        let (seq, end) = chunk.place(at + len + 1);
+        RawLine {
+            stream: chunk.stream,
+            text: if strips_return { text.strip_suffix(b"\r").unwrap_or(text) } else { text },
+            raw_bytes: len as u64 + 1,
+            ended: true,
+            seq,
+            end,
+            torn: false,
+        }
     }
 
     fn end_line(&mut self, stream: usize, ended: bool) {
@@ -303,7 +357,13 @@ impl ViewEngine {
         let Some(matcher) = &self.matcher else {
             return self.add(&line, text, number, true);
         };
-        if !line.torn && matcher.is_match(text) {
+        let is_match = !line.torn && matcher.is_match(text);
+        self.judged_line(&line, text, number, is_match);
+    }
+
+    /// Takes a line of which is known whether it matches.
+    fn judged_line(&mut self, line: &RawLine<'_>, text: &[u8], number: u64, is_match: bool) {
+        if is_match {
             self.matches += 1;
             if self.matches > self.query.grep.as_ref().map_or(0, |grep| grep.max_matches) {
                 self.matches_refused = true;
@@ -317,12 +377,12 @@ impl ViewEngine {
                 }
             }
             self.after_left = self.query.grep.as_ref().map_or(0, |grep| grep.after.min(CONTEXT_LINES));
-            self.add(&line, text, number, true);
+            self.add(line, text, number, true);
         } else if self.after_left > 0 {
             self.after_left -= 1;
-            self.add(&line, text, number, false);
+            self.add(line, text, number, false);
         } else if self.context_before() > 0 {
-            self.keep_before(row(&line, text.to_vec(), number, false));
+            self.keep_before(row(line, text.to_vec(), number, false));
         }
     }
 
@@ -414,44 +474,4 @@ fn row(line: &RawLine<'_>, text: Vec<u8>, number: u64, is_match: bool) -> Row {
         last_number: number,
         torn: line.torn,
     }
-}
-
-/// An expression, and whether it may run over several lines at once.
-#[derive(Debug)]
-struct Matcher {
-    regex: Regex,
-    /// It says the same of a line whether that line is alone or among others.
-    is_line_wise: bool,
-}
-
-impl Matcher {
-    fn new(grep: &Grep) -> Result<Self, String> {
-        if grep.regex.len() > PATTERN_BYTES {
-            return Err(format!("it has {} bytes, and may have {PATTERN_BYTES}", grep.regex.len()));
-        }
-        // A terminal ends its lines in CR LF, and `$` shall match before both.
-        let regex = RegexBuilder::new(&grep.regex)
-            .multi_line(true)
-            .crlf(true)
-            .case_insensitive(grep.ignore_case)
-            .size_limit(REGEX_BYTES)
-            .dfa_size_limit(REGEX_BYTES / 4)
-            .build()
-            .map_err(|error| error.to_string())?;
-        let is_line_wise = is_line_wise(&grep.regex);
-        Ok(Self { regex, is_line_wise })
-    }
-
-    fn is_match(&self, line: &[u8]) -> bool {
-        self.regex.is_match(line.strip_suffix(b"\r").unwrap_or(line))
-    }
-}
-
-/// `\A` and `\z` mean the ends of what is searched, and so do `^` and `$` if the expression takes that flag away.
-fn is_line_wise(pattern: &str) -> bool {
-    let takes_flags_away = pattern.split("(?").skip(1).any(|rest| {
-        let flags = rest.split([':', ')', '<']).next().unwrap_or_default();
-        flags.contains('-')
-    });
-    !pattern.contains("\\A") && !pattern.contains("\\z") && !takes_flags_away
 }

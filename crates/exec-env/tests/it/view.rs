@@ -275,6 +275,48 @@ proptest! {
         prop_assert_eq!((one.left_out.matches, one.matches), (pieces.left_out.matches, pieces.matches));
     }
 
+    /// Whether pieces were searched beforehand or not, the whole view is the same, with its numbers and positions:
+    /// wherever entries are cut and come together, with holes between them, and also if the engine goes on where the
+    /// search gave up.
+    #[test]
+    fn pieces_that_were_searched_beforehand_give_the_same_view(
+        log in prop::collection::vec((log(), any::<bool>()), 0..4),
+        query in query(),
+        repeats in prop_oneof![4 => Just(1), 1 => 2..400_usize],
+        max_bytes in prop_oneof![Just(VIEW_BYTES), 0..2000_usize],
+    ) {
+        let query = ViewQuery { max_bytes, ..query };
+        let mut plain = ViewEngine::new(query.clone()).expect("a good expression");
+        let mut searched = ViewEngine::new(query.clone()).expect("a good expression");
+        let search = searched.line_search();
+        let (mut seq, mut range_bytes) = (0, 0);
+        for (part, gap_follows) in &log {
+            for run in part.chunk_by(|(one, _), (other, _)| one == other) {
+                let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+                for (_, entry) in std::iter::repeat_n(run, repeats).flatten() {
+                    bytes.extend_from_slice(entry);
+                    seq += 1;
+                    ends.push((bytes.len(), seq));
+                }
+                if query.stream.is_none_or(|wanted| wanted == run[0].0) {
+                    range_bytes += bytes.len() as u64;
+                }
+                let chunk = Chunk { stream: run[0].0, bytes: &bytes, ends: &ends, skipped_bytes: 0 };
+                let flow = match &search {
+                    Some(search) => searched.push_searched(chunk, &search.search(&bytes)),
+                    None => searched.push(chunk),
+                };
+                prop_assert_eq!(flow, plain.push(chunk));
+            }
+            if *gap_follows {
+                plain.gap();
+                searched.gap();
+            }
+        }
+        let outside = outside(&Log::new(), &query, range_bytes);
+        prop_assert_eq!(searched.finish(outside), plain.finish(outside));
+    }
+
     /// Views that go on from one another show every line of one stream once, however small each of them is.
     #[test]
     fn going_on_loses_and_repeats_nothing(log in log(), max_bytes in 200..600_usize) {
@@ -342,6 +384,22 @@ fn matches_beyond_the_maximum_are_counted() {
     let view = view(&log, &ViewQuery { grep: Some(grep), ..ViewQuery::default() });
     assert_eq!((view.lines.len(), view.matches, view.left_out.matches), (3, 1 << 20, (1 << 20) - 3));
     assert_eq!(view.next, Position { after: 0, skip_bytes: 12 });
+}
+
+/// What is found in a piece is bounded, and its last lines are left to the engine then.
+#[test]
+fn a_piece_with_more_matches_than_are_noted_is_searched_to_its_end() {
+    let bytes = b"hit\n".repeat(16 << 10);
+    let query = ViewQuery { grep: Some(Grep::new("hit")), part: ViewPart::tail(1), ..ViewQuery::default() };
+    let mut engine = ViewEngine::new(query.clone()).expect("a good expression");
+    let found = engine.line_search().expect("lines can be judged alone").search(&bytes);
+    let ends = &[(bytes.len(), 1)];
+    engine.push_searched(Chunk { stream: Stream::Stdout, bytes: &bytes, ends, skipped_bytes: 0 }, &found);
+    let view = engine.finish(outside(&Log::new(), &query, bytes.len() as u64));
+    assert_eq!(
+        (view.matches, view.lines[0].number, view.left_out.lines),
+        (16 << 10, Some(16 << 10), Some((16 << 10) - 1))
+    );
 }
 
 #[test]

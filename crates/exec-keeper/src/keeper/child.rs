@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exec_core::lifecycle::StreamSet;
-use exec_core::limits::{REMEMBERED_SIGNALS, TREE_EXIT_TIMEOUT};
+use exec_core::limits::{READER_TIMEOUT, REMEMBERED_SIGNALS, TREE_EXIT_TIMEOUT};
 use exec_core::termination::{Termination, TerminationSignal};
-use exec_core::{Exit, ExitCause, ExitStatus, Io, Limit, LimitReport, LimitSet, Stream};
+use exec_core::{Exit, ExitCause, ExitStatus, Io, Limit, LimitReport, LimitSet, Seq, Stream};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -49,6 +49,10 @@ pub(super) struct Child {
     term_sent: bool,
     /// Set while there is no owner to move the output.
     spool: Option<Spool>,
+    /// Until when we drop nothing: somebody has read along, lost the connection with the owner, and may come back.
+    reader_awaited_until: Option<Instant>,
+    /// Whether the output waits for that.
+    waits_for_reader: bool,
     /// The keys of the last signals that were sent. They are here because the keeper outlives its owners, and so knows
     /// what an owner that died had asked for.
     signal_keys: VecDeque<SignalKey>,
@@ -93,6 +97,8 @@ impl Child {
             seen_pids: BTreeSet::new(),
             term_sent: false,
             spool: None,
+            reader_awaited_until: None,
+            waits_for_reader: false,
             signal_keys: VecDeque::new(),
         }
     }
@@ -100,13 +106,15 @@ impl Child {
     /// How a new owner is told of this child. `roles` are those of the descriptors that go with it.
     pub(super) fn existing(&self, roles: Vec<FdRole>) -> KeeperEvent {
         let record = Box::new(self.record.clone());
-        KeeperEvent::ExistingProcess { number: self.number, pid: self.pid, exit: self.exit, roles, record }
+        let (number, pid, exit) = (self.number, self.pid, self.exit);
+        KeeperEvent::ExistingProcess { number, pid, exit, roles, record }
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let check = self.next_check.map(|(at, _)| at);
         let spool = self.spool.as_ref().and_then(Spool::deadline);
-        [self.termination.deadline(), check, self.next_cpu_look, spool].into_iter().flatten().min()
+        let reader = self.reader_awaited_until.filter(|_| self.waits_for_reader);
+        [self.termination.deadline(), check, self.next_cpu_look, spool, reader].into_iter().flatten().min()
     }
 
     pub(super) fn on_time(&mut self, now: Instant) -> Vec<Answer> {
@@ -115,10 +123,12 @@ impl Child {
         if self.next_cpu_look.is_some_and(|at| at <= now) {
             self.look_at_cpu(now);
         }
+        let wanted = self.wanted(now);
+        self.waits_for_reader &= wanted.is_some();
         if let Some(spool) = &mut self.spool
             && spool.deadline().is_some_and(|at| at <= now)
         {
-            spool.on_time(now, None, &mut register_in(&mut self.fds));
+            spool.on_time(now, wanted, &mut register_in(&mut self.fds));
         }
         let check_is_due = self.next_check.is_some_and(|(at, _)| at <= now);
         if check_is_due || self.exit.is_some() { self.check_tree(now) } else { Vec::new() }
@@ -380,6 +390,7 @@ impl Child {
         if spool.head().closed {
             return Ok(());
         }
+        self.reader_awaited_until = (!spool.nobody_reads()).then(|| Instant::now() + READER_TIMEOUT);
         self.spool = Some(spool);
         if let Some(exit) = self.exit {
             self.append_exit_to_log(exit);
@@ -402,6 +413,7 @@ impl Child {
     pub(super) fn stop_moving(&mut self) -> Vec<Stream> {
         let watched = self.moving_streams().iter().collect();
         self.spool = None;
+        self.waits_for_reader = false;
         watched
     }
 
@@ -423,14 +435,24 @@ impl Child {
         self.fd(source_role(stream))
     }
 
-    pub(super) fn pump(&mut self, stream: Stream, context: PumpContext) -> Option<PumpOutcome> {
-        let spool = self.spool.as_mut()?;
-        Some(spool.pump(stream, context, &mut register_in(&mut self.fds)))
+    /// The first entry that a reader may come back for: all that are held, for a while.
+    fn wanted(&self, now: Instant) -> Option<Seq> {
+        let is_awaited = self.reader_awaited_until.is_some_and(|until| now < until);
+        self.spool.as_ref().filter(|_| is_awaited).map(|spool| spool.head().first_seq)
+    }
+
+    pub(super) fn pump(&mut self, stream: Stream, others_ready: bool) -> Option<PumpOutcome> {
+        let now = Instant::now();
+        let context = PumpContext { now, others_ready, wanted: self.wanted(now) };
+        let pumped = self.spool.as_mut()?.pump(stream, context, &mut register_in(&mut self.fds));
+        self.waits_for_reader |= pumped == PumpOutcome::WaitingForReader;
+        Some(pumped)
     }
 
     pub(super) fn append_exit_to_log(&mut self, exit: Exit) {
+        let now = Instant::now();
+        let context = PumpContext { now, others_ready: true, wanted: self.wanted(now) };
         if let Some(spool) = &mut self.spool {
-            let context = PumpContext { now: Instant::now(), others_ready: true, wanted: None };
             spool.on_exit(exit, context, &mut register_in(&mut self.fds));
         }
     }
@@ -451,8 +473,9 @@ impl Child {
     }
 
     pub(super) fn shed(&mut self, bytes: u64) {
+        let wanted = self.wanted(Instant::now());
         if let Some(spool) = &mut self.spool {
-            spool.shed(bytes, None);
+            spool.shed(bytes, wanted);
         }
     }
 }

@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use crate::protocol::{LaunchRequest, ProcessNumber};
 use crate::spawn::{SpawnError, Spawned, Spawner};
 use crate::spool::directory::SpoolDirectory;
+use crate::stderr_log::log;
 use crate::sys::own_process;
 use crate::tree::Tree;
 
@@ -104,7 +105,9 @@ impl Spawners {
             waiting_bytes: 0,
         };
         if let Err(errno) = spawners.make_thread() {
-            eprintln!("exec-server keeper: cannot make threads ({errno}): a start that hangs will hold up all others");
+            log(format_args!(
+                "exec-server keeper: cannot make threads ({errno}): a start that hangs will hold up all others"
+            ));
         }
         Ok(spawners)
     }
@@ -425,7 +428,7 @@ mod tests {
             number,
             launch: Box::new(launch),
             descriptors: Vec::new(),
-            tree: ProcessTrees::new(false, true).create(&limits).expect("nothing is limited"),
+            tree: ProcessTrees::new(false, true).create(&limits, false).expect("nothing is limited"),
         }
     }
 }

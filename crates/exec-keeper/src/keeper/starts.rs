@@ -30,7 +30,7 @@ impl Keeper {
         let number = self.next_number;
         self.next_number += 1;
         let now = Instant::now();
-        let tree = match self.trees.create(&launch.limits) {
+        let tree = match self.trees.create(&launch.limits, launch.record.sandbox.is_some()) {
             Ok(tree) => tree,
             Err(error) => return self.send(request_id, &limits_unavailable(error), &[]),
         };
@@ -105,7 +105,7 @@ impl Keeper {
     fn start_another_way(&mut self, job: SpawnJob) {
         self.trees.give_up_way_of(&job.tree);
         self.trees.recycle(job.tree);
-        let tree = match self.trees.create(&job.launch.limits) {
+        let tree = match self.trees.create(&job.launch.limits, job.launch.record.sandbox.is_some()) {
             Ok(tree) => tree,
             Err(error) => {
                 let start = self.starting.remove(&job.number);

@@ -6,9 +6,9 @@ use rustix::io::{DupFlags, Errno};
 
 use crate::sys::clone::ChildStdio;
 
-/// Three descriptors with low numbers, in which a child finds its stdio. A keeper has thousands of descriptors, and a child
-/// that gets copies only of the first few is there sooner than one that gets all and closes them; and so no child has the pipes of
-/// another for a while, which would keep those open. Between two spawns they are /dev/null.
+/// Three descriptors with low numbers, in which a child finds its stdio. A keeper has thousands of descriptors, and a
+/// child that gets copies only of the first few is there sooner than one that gets all and closes them; and so no child
+/// has the pipes of another for a while, which would keep those open. Between two spawns they are /dev/null.
 #[derive(Debug)]
 pub(super) struct LowDescriptors {
     slots: [OwnedFd; 3],

@@ -20,6 +20,9 @@ pub(crate) const RECORD_BYTES: u64 = exec_core::limits::RECORD_BYTES;
 const MAGIC: [u8; 8] = *b"execlog1";
 pub(crate) const DROPPED_AT: u64 = 8;
 pub(crate) const EXIT_AT: u64 = 48;
+/// One byte: [`NOBODY_READS`] if nobody followed the log when its writer last looked.
+pub(crate) const READERS_AT: u64 = 96;
+const NOBODY_READS: u8 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
@@ -141,6 +144,8 @@ pub struct IndexHeader {
     pub dropped: Dropped,
     /// The exit and its seq. The record of that seq may still be missing.
     pub exit: Option<(Seq, Exit)>,
+    /// Whether nobody followed the log when its writer last looked. An older writer did not look.
+    pub nobody_reads: bool,
 }
 
 impl IndexHeader {
@@ -153,7 +158,8 @@ impl IndexHeader {
             bytes: number(bytes, 16)?,
             starts: [number(bytes, 24)?, number(bytes, 32)?],
         };
-        Some(Self { dropped, exit: decode_exit(bytes.get(EXIT_AT as usize..)?) })
+        let nobody_reads = *bytes.get(READERS_AT as usize)? == NOBODY_READS;
+        Some(Self { dropped, exit: decode_exit(bytes.get(EXIT_AT as usize..)?), nobody_reads })
     }
 
     /// Whether the header agrees with records before `next` that name bytes up to `ends`. What we write always does; with
@@ -165,6 +171,10 @@ impl IndexHeader {
         let possible = ends.iter().all(|end| *end <= u64::MAX / 4);
         first_seq <= next && within && possible && starts[0] + starts[1] == bytes
     }
+}
+
+pub(crate) fn encode_nobody_reads(nobody_reads: bool) -> [u8; 1] {
+    [if nobody_reads { NOBODY_READS } else { 0 }]
 }
 
 pub(crate) fn encode_dropped(dropped: &Dropped) -> [u8; 40] {

@@ -74,6 +74,10 @@ impl IndexFile {
         self.write(&index::encode_dropped(dropped), index::DROPPED_AT)
     }
 
+    pub(crate) fn write_nobody_reads(&self, nobody_reads: bool) -> Result<(), Errno> {
+        self.write(&index::encode_nobody_reads(nobody_reads), index::READERS_AT)
+    }
+
     /// To be called before the record of the exit is appended.
     pub(crate) fn write_exit(&self, seq: Seq, exit: &Exit) -> Result<(), Errno> {
         self.write(&index::encode_exit(seq, exit), index::EXIT_AT)

@@ -1,26 +1,27 @@
 //! A scan of a log's files: consecutive output of one stream at a time, into a buffer that is used again. For readers that
 //! look at much and keep little; whoever passes output on reads pages ([`LogFiles::page`]).
 //!
-//! A scan waits for the disk, so it belongs on a thread that may. Where the log is long, a second thread reads what comes next
-//! while the first one looks at what was read ([`LogScan::for_each_run`]): to copy a log out of the kernel takes about as long as to
-//! search it. The files are not mapped into memory instead, because then a disk that fails would end the whole server by SIGBUS.
+//! A scan waits for the disk, so it belongs on a thread that may. Where the log is long, a second thread takes half of the work
+//! ([`LogScan::for_each_run`]). The files are not mapped into memory instead of being read, because then a disk that fails would
+//! end the whole server by SIGBUS.
+
+mod parallel;
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use exec_core::{Seq, Stream, TerminalSize};
 use rustix::io::Errno;
 
 use super::index::{self, IndexRecord, RecordKind};
 use super::log_files::LogFiles;
+use parallel::HelperPermit;
 
 /// Most output that is read at once, in bytes. It stays in the processor's cache while it is looked at, and is little enough that
 /// whoever looks at it with the most expensive expression soon notices that nobody waits for the result.
 const RUN_BYTES: u64 = 64 << 10;
-/// Runs that are read ahead, at most: enough that neither thread often waits for the other, and little memory.
-const RUNS_AHEAD: usize = 4;
 /// Below this many bytes it is not worth a second thread.
-const READ_AHEAD_BYTES: u64 = 4 << 20;
+const PARALLEL_BYTES: u64 = 4 << 20;
 /// Most records that one run spans, so that tiny entries take bounded memory too.
 const RUN_RECORDS: usize = 4096;
 
@@ -64,39 +65,56 @@ pub struct Run<'a> {
     pub terminal: Option<TerminalSize>,
 }
 
-/// What a scan does next; a run is in its buffer.
-enum ScanStep {
-    Run(RunKind),
+/// What a scan does next.
+enum Plan {
+    Run(PlannedRun),
     Dropped { to_seq: Seq },
     End,
 }
 
-impl ScanStep {
-    /// What it found, unless that is the end.
-    fn scanned(self, buffer: &RunBuffer) -> Option<Scanned<'_>> {
-        match self {
-            Self::Run(kind) => Some(Scanned::Run(buffer.run(kind))),
-            Self::Dropped { to_seq } => Some(Scanned::Dropped { to_seq }),
-            Self::End => None,
-        }
-    }
+/// A run of which the records were read, and the output was not.
+#[derive(Debug, Clone, Copy)]
+struct PlannedRun {
+    kind: RunKind,
+    offset: u64,
 }
 
-/// Shows what a reader sends. It owns the queue, so that however it ends, the reader has nobody to wait for.
-fn show(
-    steps: mpsc::Receiver<(Result<ScanStep, Errno>, RunBuffer)>,
-    give_back: mpsc::SyncSender<RunBuffer>,
-    visit: &mut impl FnMut(Scanned<'_>) -> Result<ControlFlow<()>, Errno>,
-) -> Result<(), Errno> {
-    for (step, buffer) in steps {
-        let Some(scanned) = step?.scanned(&buffer) else { break };
-        if visit(scanned)?.is_break() {
-            break;
+/// Whether what was read is output.
+enum Read {
+    Held,
+    /// It was dropped meanwhile, so it may be a hole; it began with this entry.
+    Dropped {
+        from: Seq,
+    },
+}
+
+impl PlannedRun {
+    /// Reads the output of the entries whose ends are in the buffer.
+    fn read(&self, files: &LogFiles, buffer: &mut RunBuffer) -> Result<Read, Errno> {
+        let read = self.read_bytes(files, buffer);
+        match buffer.ends.first() {
+            Some(&(_, from)) if from < files.first_held().seq => Ok(Read::Dropped { from }),
+            _ => read.map(|()| Read::Held),
         }
-        // A buffer that is not taken back is made again.
-        let _ = give_back.try_send(buffer);
     }
-    Ok(())
+
+    fn read_bytes(&self, files: &LogFiles, buffer: &mut RunBuffer) -> Result<(), Errno> {
+        let file = files.data[index::slot_of(self.kind.0)].get().ok_or(Errno::IO)?;
+        let len = buffer.ends.last().map_or(0, |(end, _)| *end);
+        if buffer.bytes.len() < len {
+            buffer.bytes.resize(len, 0);
+        }
+        let mut done = 0;
+        while done < len {
+            match rustix::io::pread(file, &mut buffer.bytes[done..len], self.offset + done as u64) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What a scan finds next.
@@ -118,75 +136,82 @@ impl LogScan {
     }
 
     pub fn next_run(&mut self) -> Result<Scanned<'_>, Errno> {
-        Ok(self.step()?.scanned(&self.buffer).unwrap_or(Scanned::End))
+        loop {
+            match self.plan_own()? {
+                Plan::Run(planned) => match planned.read(&self.files, &mut self.buffer)? {
+                    Read::Held => return Ok(Scanned::Run(self.buffer.run(planned.kind))),
+                    Read::Dropped { from } => self.rewind(from),
+                },
+                Plan::Dropped { to_seq } => return Ok(Scanned::Dropped { to_seq }),
+                Plan::End => return Ok(Scanned::End),
+            }
+        }
     }
 
-    /// Shows `visit` everything up to the end of the scan, or until it breaks. `bytes` is about how much that is.
-    pub fn for_each_run(
+    /// Shows `visit` everything up to the end of the scan, or until it breaks, in order and with what `look` says of a run. Runs
+    /// are looked at before it is their turn, and by two threads if that is worth it; `bytes` is about how much there is. A run
+    /// that was looked at is not always visited: it may have been dropped, or `visit` has broken.
+    pub fn for_each_run<L: Send>(
         mut self,
         bytes: u64,
-        mut visit: impl FnMut(Scanned<'_>) -> Result<ControlFlow<()>, Errno>,
+        mut look: impl FnMut(&Run<'_>) -> L + Clone + Send,
+        mut visit: impl FnMut(Scanned<'_>, Option<L>) -> Result<ControlFlow<()>, Errno>,
     ) -> Result<(), Errno> {
-        if bytes >= READ_AHEAD_BYTES
-            && std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
-            && let Some(shown) = self.read_ahead(&mut visit)
+        if bytes >= PARALLEL_BYTES
+            && let Some(_permit) = HelperPermit::take()
+            && let Some(shown) = parallel::for_each_run(&mut self, &mut look, &mut visit)
         {
             return shown;
         }
         loop {
-            let Some(scanned) = self.step()?.scanned(&self.buffer) else { return Ok(()) };
-            if visit(scanned)?.is_break() {
+            let scanned = self.next_run()?;
+            let looked = match &scanned {
+                Scanned::Run(run) => Some(look(run)),
+                Scanned::Dropped { .. } => None,
+                Scanned::End => return Ok(()),
+            };
+            if visit(scanned, looked)?.is_break() {
                 return Ok(());
             }
         }
     }
 
-    /// `None` if there is no second thread to be had, and nothing was shown.
-    fn read_ahead(
-        &mut self,
-        visit: &mut impl FnMut(Scanned<'_>) -> Result<ControlFlow<()>, Errno>,
-    ) -> Option<Result<(), Errno>> {
-        let (to_visitor, steps) = mpsc::sync_channel::<(Result<ScanStep, Errno>, RunBuffer)>(RUNS_AHEAD);
-        let (give_back, used) = mpsc::sync_channel::<RunBuffer>(RUNS_AHEAD);
-        std::thread::scope(|scope| {
-            let reader = || {
-                // Both ends live in this thread alone, so that it ends with the visitor and the visitor with it.
-                let (to_visitor, used) = (to_visitor, used);
-                loop {
-                    let step = self.step();
-                    let is_last = matches!(step, Ok(ScanStep::End) | Err(_));
-                    let buffer = std::mem::replace(&mut self.buffer, used.try_recv().unwrap_or_default());
-                    if to_visitor.send((step, buffer)).is_err() || is_last {
-                        return;
-                    }
-                }
-            };
-            std::thread::Builder::new().name("log-reader".to_owned()).spawn_scoped(scope, reader).ok()?;
-            Some(show(steps, give_back, visit))
-        })
+    fn plan_own(&mut self) -> Result<Plan, Errno> {
+        let mut ends = std::mem::take(&mut self.buffer.ends);
+        let plan = self.plan(&mut ends);
+        self.buffer.ends = ends;
+        plan
     }
 
-    fn step(&mut self) -> Result<ScanStep, Errno> {
+    /// Where the entries of a planned run end is written into `ends`.
+    fn plan(&mut self, ends: &mut Vec<(usize, Seq)>) -> Result<Plan, Errno> {
         loop {
             let dropped_to = self.files.first_held().seq - 1;
             if self.next <= dropped_to && self.next < self.end {
                 self.skip_to(dropped_to.min(self.end - 1) + 1);
-                return Ok(ScanStep::Dropped { to_seq: self.next - 1 });
+                return Ok(Plan::Dropped { to_seq: self.next - 1 });
             }
-            let read = self.read_run();
-            // What we have just read may have been dropped meanwhile, and then it is a hole.
-            if self.buffer.ends.first().is_some_and(|(_, seq)| *seq < self.files.first_held().seq) {
-                self.next = self.buffer.ends[0].1;
-                self.records.clear();
+            let planned = self.plan_run(ends);
+            // Records that we have just read may have been dropped meanwhile, and then they are a hole.
+            if let Some(&(_, from)) = ends.first()
+                && from < self.files.first_held().seq
+            {
+                self.rewind(from);
                 continue;
             }
-            return match read {
-                Ok(Some(kind)) => Ok(ScanStep::Run(kind)),
-                Ok(None) => Ok(ScanStep::End),
+            return match planned {
+                Ok(Some(planned)) => Ok(Plan::Run(planned)),
+                Ok(None) => Ok(Plan::End),
                 Err(errno) if self.next >= self.files.first_held().seq => Err(errno),
                 Err(_) => continue,
             };
         }
+    }
+
+    /// Plans again from this entry on, because it was dropped.
+    fn rewind(&mut self, seq: Seq) {
+        self.next = seq;
+        self.records.clear();
     }
 
     fn skip_to(&mut self, seq: Seq) {
@@ -195,11 +220,10 @@ impl LogScan {
         self.next = seq;
     }
 
-    /// Reads records until the stream changes or enough is together, then their bytes.
-    fn read_run(&mut self) -> Result<Option<RunKind>, Errno> {
-        let RunBuffer { bytes, ends } = &mut self.buffer;
+    /// Reads records until the stream changes or enough is together.
+    fn plan_run(&mut self, ends: &mut Vec<(usize, Seq)>) -> Result<Option<PlannedRun>, Errno> {
         ends.clear();
-        let (mut run, mut offset, mut len) = (None, 0, 0);
+        let (mut run, mut len) = (None::<PlannedRun>, 0);
         while self.next < self.end && ends.len() < RUN_RECORDS {
             if self.records.is_empty() {
                 self.records.extend(self.files.read_some_records(self.next, self.end)?);
@@ -210,33 +234,17 @@ impl LogScan {
             {
                 let kind = (stream, record.terminal);
                 let is_full = len > 0 && len + u64::from(record.len) > RUN_BYTES;
-                if run.is_some_and(|run| run != kind) || is_full {
+                if run.is_some_and(|run| run.kind != kind) || is_full {
                     break;
                 }
                 if run.is_none() {
-                    (run, offset) = (Some(kind), record.offset);
+                    run = Some(PlannedRun { kind, offset: record.offset });
                 }
                 len += u64::from(record.len);
                 ends.push((len as usize, self.next));
             }
             self.records.pop_front();
             self.next += 1;
-        }
-        if let Some((stream, _)) = run {
-            let file = self.files.data[index::slot_of(stream)].get().ok_or(Errno::IO)?;
-            let len = len as usize;
-            if bytes.len() < len {
-                bytes.resize(len, 0);
-            }
-            let mut done = 0;
-            while done < len {
-                match rustix::io::pread(file, &mut bytes[done..len], offset + done as u64) {
-                    Ok(0) => return Err(Errno::IO),
-                    Ok(count) => done += count,
-                    Err(Errno::INTR) => {}
-                    Err(errno) => return Err(errno),
-                }
-            }
         }
         Ok(run)
     }
@@ -272,6 +280,15 @@ impl LogFiles {
         }
         let total: u64 = self.read_record(end - 1)?.ends().iter().sum();
         self.partition_point(from, end, |record| total - record.ends().iter().sum::<u64>().min(total) > bytes)
+    }
+
+    /// The same for one of the data files: the first entry behind which it holds no more than `bytes`, before `end`.
+    pub fn first_of_last_bytes_in(&self, slot: usize, bytes: u64, from: Seq, end: Seq) -> Result<Seq, Errno> {
+        if from >= end {
+            return Ok(end);
+        }
+        let total = self.read_record(end - 1)?.ends()[slot];
+        self.partition_point(from, end, |record| total - record.ends()[slot].min(total) > bytes)
     }
 
     /// The size of the terminal when entry `seq` was made, if it is known.

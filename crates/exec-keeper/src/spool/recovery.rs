@@ -63,6 +63,7 @@ impl Spool {
         let lifecycle = Lifecycle::resume(streams(&sources), false, closed);
         let mut spool = Self::with_files(directory, log_files, quota, log, lifecycle);
         spool.dropped = header.dropped;
+        spool.nobody_reads = header.nobody_reads;
         let sizes = spool.take_over(files.data, sources, ends)?;
         // Nothing follows `closed`, even if a damaged disk has made a data file longer.
         let sizes = if closed { ends } else { sizes };

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::call::{AttributeChange, Call, PathArgument, Target};
 use super::caller::{Caller, umask_of};
-use super::path_lookup::{self, Found, LastName, Name, kind, path_of, proc_path, without_deleted_mark};
+use super::path_lookup::{self, LastName, Name, PathTarget, kind, path_of, proc_path, without_deleted_mark};
 
 /// How often a file that others make and remove is looked for again.
 const CREATE_TRIES: usize = 100;
@@ -91,11 +91,11 @@ impl Changes {
         let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
         for _ in 0..CREATE_TRIES {
             match path_lookup::find(caller, at, follow)? {
-                Found::File(..) if exclusive => return Err(Errno::EXIST),
-                Found::File(handle, stat) => return self.open_existing(caller, handle, &stat, flags, mode),
-                Found::Nothing(_) if !creates => return Err(Errno::NOENT),
-                Found::Nothing(name) if name.slash => return Err(Errno::ISDIR),
-                Found::Nothing(name) => match self.create(caller, &name, flags, mode) {
+                PathTarget::File(..) if exclusive => return Err(Errno::EXIST),
+                PathTarget::File(handle, stat) => return self.open_existing(caller, handle, &stat, flags, mode),
+                PathTarget::Nothing(_) if !creates => return Err(Errno::NOENT),
+                PathTarget::Nothing(name) if name.slash => return Err(Errno::ISDIR),
+                PathTarget::Nothing(name) => match self.create(caller, &name, flags, mode) {
                     // Somebody was faster; then it is to be opened.
                     Err(Errno::EXIST) if !exclusive => {}
                     created => return created.map(|file| opened(file, flags)),
@@ -278,7 +278,7 @@ impl Changes {
 impl Changes {
     fn truncate(&self, caller: &Caller<'_>, at: &PathArgument, length: i64) -> Result<(), Errno> {
         let length = u64::try_from(length).map_err(|_| Errno::INVAL)?;
-        let Found::File(handle, stat) = path_lookup::find(caller, at, true)? else { return Err(Errno::NOENT) };
+        let PathTarget::File(handle, stat) = path_lookup::find(caller, at, true)? else { return Err(Errno::NOENT) };
         match kind(&stat) {
             FileType::RegularFile => {}
             FileType::Directory => return Err(Errno::ISDIR),

@@ -42,7 +42,7 @@ pub(super) enum LastName {
 }
 
 /// What a path leads to.
-pub(super) enum Found {
+pub(super) enum PathTarget {
     File(OwnedFd, Stat),
     Nothing(Name),
 }
@@ -54,7 +54,7 @@ pub(super) fn name(caller: &Caller<'_>, at: &PathArgument) -> Result<Name, Errno
 }
 
 /// What a path leads to, if need be by the links at its end.
-pub(super) fn find(caller: &Caller<'_>, at: &PathArgument, follow: bool) -> Result<Found, Errno> {
+pub(super) fn find(caller: &Caller<'_>, at: &PathArgument, follow: bool) -> Result<PathTarget, Errno> {
     let mut base = if at.path.is_absolute() { None } else { Some(caller.descriptor(at.directory)?) };
     let mut path = at.path.clone();
     for followed in 0..=MAX_LINKS {
@@ -63,16 +63,16 @@ pub(super) fn find(caller: &Caller<'_>, at: &PathArgument, follow: bool) -> Resu
             let handle =
                 caller.descriptor(number).map_err(|errno| if errno == Errno::BADF { Errno::NOENT } else { errno })?;
             let stat = fstat(&handle)?;
-            return Ok(Found::File(handle, stat));
+            return Ok(PathTarget::File(handle, stat));
         }
         let name = name_from(base.as_ref(), &path)?;
         let LastName::Name(last) = &name.last else {
             let stat = fstat(&name.directory)?;
-            return Ok(Found::File(name.directory, stat));
+            return Ok(PathTarget::File(name.directory, stat));
         };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = match openat(&name.directory, last, flags, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(Found::Nothing(name)),
+            Err(Errno::NOENT) => return Ok(PathTarget::Nothing(name)),
             opened => opened?,
         };
         let stat = fstat(&handle)?;
@@ -80,7 +80,7 @@ pub(super) fn find(caller: &Caller<'_>, at: &PathArgument, follow: bool) -> Resu
         if !is_link || !(follow || name.slash) {
             return match name.slash && kind(&stat) != FileType::Directory {
                 true => Err(Errno::NOTDIR),
-                false => Ok(Found::File(handle, stat)),
+                false => Ok(PathTarget::File(handle, stat)),
             };
         }
         if !may_follow(&fstat(&name.directory)?, &stat) || is_procfs(&handle)? {
@@ -108,8 +108,8 @@ pub(super) fn find_target(caller: &Caller<'_>, target: &Target) -> Result<(Owned
             Ok((handle, stat))
         }
         Target::Path { at, follow } => match find(caller, at, *follow)? {
-            Found::File(handle, stat) => Ok((handle, stat)),
-            Found::Nothing(_) => Err(Errno::NOENT),
+            PathTarget::File(handle, stat) => Ok((handle, stat)),
+            PathTarget::Nothing(_) => Err(Errno::NOENT),
         },
     }
 }

@@ -1,9 +1,9 @@
 //! Spawns a child with one `clone3`, the way `posix_spawn` does it.
 //!
-//! The child shares our memory until it execs, and this thread is suspended meanwhile (`CLONE_VM | CLONE_VFORK`), for ever
-//! if the program is on a mount that does not answer. So the size of the daemon does not matter, and there is no fork. Beyond what `posix_spawn` offers, the child starts inside its cgroup,
-//! comes with a pidfd, and reports *which* step failed, because it writes into our memory.
-//! docs/decisions/0002 says why we do not call `posix_spawn` itself.
+//! The child shares our memory until it execs, and this thread is suspended meanwhile (`CLONE_VM | CLONE_VFORK`), for
+//! ever if the program is on a mount that does not answer. So the size of the daemon does not matter, and there is no
+//! fork. Beyond what `posix_spawn` offers, the child starts inside its cgroup, comes with a pidfd, and reports *which*
+//! step failed, because it writes into our memory. docs/decisions/0002 says why we do not call `posix_spawn` itself.
 
 mod pid_namespace;
 
@@ -341,21 +341,7 @@ extern "C" fn child(raw: *mut c_void) -> ! {
         // inherit it through fork, exec and setsid.
         let mark = libc::rlimit { rlim_cur: plan.mark, rlim_max: plan.mark };
         (*raw).marked = libc::setrlimit(libc::RLIMIT_RTTIME, &raw const mark) == 0;
-        let mut stdio = (*raw).stdio;
-        if stdio[1] < 0 {
-            // Opened by a session leader, it becomes the controlling terminal.
-            let slave = libc::ioctl(stdio[0], libc::TIOCGPTPEER, libc::O_RDWR);
-            if slave < 0 || libc::ioctl(slave, libc::TIOCSCTTY, 0) < 0 {
-                fail(raw, SpawnStep::Pty);
-            }
-            stdio = [slave, slave, slave];
-        }
-        for (target, source) in stdio.into_iter().enumerate() {
-            // No source is 0, 1 or 2 (see `spawn::above_stdio`), so no dup2 overwrites one that is still needed.
-            if libc::dup2(source, target as RawFd) < 0 {
-                fail(raw, SpawnStep::Pipe);
-            }
-        }
+        take_stdio(raw);
         if let Some(confinement) = &mut plan.confinement
             && let Err(failure) = confinement.enter()
         {
@@ -390,15 +376,7 @@ extern "C" fn child(raw: *mut c_void) -> ! {
         if let Err(errno) = user::lower_limits(&plan.rlimits) {
             fail_with(raw, SpawnStep::Limits, errno);
         }
-        // Rust programs ignore SIGPIPE, and an ignored signal stays ignored through exec. The raw call, because libc
-        // refuses to touch the two signals it uses itself, which an ancestor may have left ignored.
-        let default = [0u64; 4];
-        let mut left = plan.reset_signals;
-        while left != 0 {
-            let signal = left.trailing_zeros() + 1;
-            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null_mut::<u64>(), 8);
-            left &= left - 1;
-        }
+        reset_signals(plan.reset_signals);
         if libc::chdir(plan.cwd.as_ptr()) < 0 {
             fail(raw, SpawnStep::Cwd);
         }
@@ -427,6 +405,47 @@ unsafe fn enter_cgroups(raw: *mut RawSpawnPlan<'_, '_>, plan: &SpawnPlan<'_>) {
         if !plan.limit_entries.iter().all(entered) {
             fail(raw, SpawnStep::Limits);
         }
+    }
+}
+
+/// Its standard streams, which for a terminal are the terminal's other end.
+///
+/// # Safety
+/// As in [`child`], which leads a session by now.
+unsafe fn take_stdio(raw: *mut RawSpawnPlan<'_, '_>) {
+    // SAFETY: as in `child`.
+    unsafe {
+        let mut stdio = (*raw).stdio;
+        if stdio[1] < 0 {
+            // Opened by a session leader, it becomes the controlling terminal.
+            let slave = libc::ioctl(stdio[0], libc::TIOCGPTPEER, libc::O_RDWR);
+            if slave < 0 || libc::ioctl(slave, libc::TIOCSCTTY, 0) < 0 {
+                fail(raw, SpawnStep::Pty);
+            }
+            stdio = [slave, slave, slave];
+        }
+        for (target, source) in stdio.into_iter().enumerate() {
+            // No source is 0, 1 or 2 (see `spawn::above_stdio`), so no dup2 overwrites one that is still needed.
+            if libc::dup2(source, target as RawFd) < 0 {
+                fail(raw, SpawnStep::Pipe);
+            }
+        }
+    }
+}
+
+/// Rust programs ignore SIGPIPE, and an ignored signal stays ignored through exec. `left` has a bit for each signal that is
+/// not at its default.
+///
+/// # Safety
+/// As in [`child`].
+unsafe fn reset_signals(mut left: u64) {
+    let default = [0u64; 4];
+    while left != 0 {
+        let signal = left.trailing_zeros() + 1;
+        // SAFETY: as in `child`. The raw call, because libc refuses to touch the two signals it uses itself, which an ancestor
+        // may have left ignored.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null_mut::<u64>(), 8) };
+        left &= left - 1;
     }
 }
 

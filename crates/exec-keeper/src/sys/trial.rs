@@ -92,8 +92,8 @@ pub fn try_supervision(confinement: &Confinement, descriptors: &[OwnedFd]) -> Re
         .expect("letters and digits have no NUL among them");
     let (report, our_end) = (write.as_raw_fd(), ours.as_raw_fd());
     let trial = || {
-        // SAFETY: as above; the string lives in our copy of the memory. Whoever supervises reads it in our memory, which a copy of a server
-        // does not allow by itself.
+        // SAFETY: as above; the string lives in our copy of the memory. Whoever supervises reads it in our memory,
+        // which a copy of a server does not allow by itself.
         unsafe {
             libc::close(our_end);
             libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);

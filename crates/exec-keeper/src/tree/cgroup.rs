@@ -2,7 +2,7 @@
 //! the time of a start.
 
 use std::cell::{Cell, OnceCell};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,8 @@ use rustix::process::Signal;
 const SPARE: usize = 2;
 /// Kept for use again; those beyond are removed.
 const KEPT: usize = 16;
+/// Removed ones of sandboxes that are still known as such: what was connected from there may be asked for a moment later.
+const REMEMBERED: usize = 1024;
 
 /// Prefixes of our directories, before the pid namespace and the pid. An embedded keeper has died with its owner, so
 /// nobody wants what it left.
@@ -34,11 +36,17 @@ pub(crate) struct CgroupPool {
     counts_memory: bool,
     /// Given back before they were empty.
     dying: Vec<Cgroup>,
+    /// The numbers of those whose last tree is, or was, sandboxed. The kernel does not use a number again.
+    sandboxed: HashSet<u64>,
+    /// Those of them that were removed, bounded by [`REMEMBERED`].
+    removed: VecDeque<u64>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     directory: OwnedFd,
+    /// The number of its directory is that by which the kernel knows it.
+    number: u64,
     /// The file by which a child moves here; opened when one must.
     procs: OnceCell<Option<OwnedFd>>,
     path: PathBuf,
@@ -64,7 +72,15 @@ impl CgroupPool {
         // If the kernel counts memory for us, this makes it count for each of our cgroups. It is allowed because no
         // process is in this directory itself.
         let counts_memory = fs::write(path.join("cgroup.subtree_control"), "+memory").is_ok();
-        let mut pool = Self { path, made: 0, spare: VecDeque::new(), counts_memory, dying: Vec::new() };
+        let mut pool = Self {
+            path,
+            made: 0,
+            spare: VecDeque::new(),
+            counts_memory,
+            dying: Vec::new(),
+            sandboxed: HashSet::new(),
+            removed: VecDeque::new(),
+        };
         pool.prepare();
         Some(pool)
     }
@@ -82,6 +98,19 @@ impl CgroupPool {
         let cgroup = self.make()?;
         cgroup.spent.set(true);
         Some(cgroup)
+    }
+
+    /// Notes before its first process runs whether a tree in this cgroup is sandboxed.
+    pub(super) fn set_sandboxed(&mut self, cgroup: &Cgroup, is_sandboxed: bool) {
+        match is_sandboxed {
+            true => self.sandboxed.insert(cgroup.number),
+            false => self.sandboxed.remove(&cgroup.number),
+        };
+    }
+
+    /// Whether the last tree in the cgroup with this number is, or was, sandboxed.
+    pub(super) fn is_sandboxed(&self, number: u64) -> bool {
+        self.sandboxed.contains(&number)
     }
 
     /// Whether the kernel can limit what our cgroups use of this (`memory`, `pids`); tries to make it so. A cgroup that has
@@ -126,6 +155,14 @@ impl CgroupPool {
         if self.spare.len() < KEPT && !cgroup.spent.get() {
             self.spare.push_back(cgroup);
         } else {
+            if self.is_sandboxed(cgroup.number) {
+                self.removed.push_back(cgroup.number);
+            }
+            if self.removed.len() > REMEMBERED
+                && let Some(oldest) = self.removed.pop_front()
+            {
+                self.sandboxed.remove(&oldest);
+            }
             cgroup.remove();
         }
     }
@@ -135,7 +172,8 @@ impl CgroupPool {
         let path = self.path.join(format!("{}", self.made));
         fs::create_dir(&path).ok()?;
         let directory = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        Some(Cgroup { directory, procs: OnceCell::new(), path, kills_before: 0, spent: Cell::new(false) })
+        let number = rustix::fs::fstat(&directory).ok()?.st_ino;
+        Some(Cgroup { directory, number, procs: OnceCell::new(), path, kills_before: 0, spent: Cell::new(false) })
     }
 }
 
@@ -365,5 +403,32 @@ mod tests {
         }
         assert_eq!(keeper_of("exec-server-embedded-0-17-0", 0), None, "a kernel that does not tell");
         assert_ne!(pid_namespace(), 0, "this one does");
+    }
+
+    #[test]
+    fn a_sandbox_is_known_by_its_cgroup_until_that_belongs_to_another_tree() {
+        // Where we may make none, nobody asks.
+        let Some(mut pool) = CgroupPool::open(true) else { return };
+        let first = pool.take().expect("one is spare");
+        let number = first.number;
+        assert!(!pool.is_sandboxed(number));
+        pool.set_sandboxed(&first, true);
+        pool.recycle(first);
+        assert!(pool.is_sandboxed(number), "what it has left may ask a moment later");
+        let (other, again) = (pool.take().expect("one is spare"), pool.take().expect("one was given back"));
+        assert_eq!(again.number, number, "they are used in turn");
+        pool.set_sandboxed(&again, false);
+        assert!(!pool.is_sandboxed(number));
+        pool.set_sandboxed(&again, true);
+        again.spent.set(true);
+        pool.recycle(again);
+        pool.recycle(other);
+        assert!(pool.is_sandboxed(number), "it was removed, and its number is not used again");
+        for _ in 0..REMEMBERED {
+            let other = pool.take_for_limits().expect("we may make them");
+            pool.set_sandboxed(&other, true);
+            pool.recycle(other);
+        }
+        assert!(!pool.is_sandboxed(number) && pool.sandboxed.len() == REMEMBERED);
     }
 }

@@ -93,6 +93,7 @@ fn a_header_tells_what_is_forgotten_and_how_it_ended() {
         bytes.extend(number.to_le_bytes());
     }
     bytes.resize(128, 0);
+    bytes[96] = 1;
     let micros = std::time::Duration::from_micros;
     let exit = Exit {
         status: ExitStatus::Signal { number: 11, core_dumped: true },
@@ -101,7 +102,8 @@ fn a_header_tells_what_is_forgotten_and_how_it_ended() {
         limits_reached: LimitSet::NONE,
     };
     let dropped = Dropped { first_seq: 5, bytes: 400, starts: [300, 100] };
-    assert_eq!(IndexHeader::decode(&bytes), Some(IndexHeader { dropped, exit: Some((9, exit)) }));
+    let header = IndexHeader { dropped, exit: Some((9, exit)), nobody_reads: true };
+    assert_eq!(IndexHeader::decode(&bytes), Some(header));
     bytes[7] = b'2';
     assert_eq!(IndexHeader::decode(&bytes), None, "another format is not guessed at");
 }

@@ -64,8 +64,8 @@ proptest! {
 
 /// A keeper may be older than the owner that finds it. Who changes these bytes must change [`VERSION`] too.
 #[test]
-fn version_6_is_written_as_it_always_was() {
-    assert_eq!(VERSION, 6);
+fn version_7_is_written_as_it_always_was() {
+    assert_eq!(VERSION, 7);
     let record = ProcessRecord {
         id: ProcessId::new("p").expect("short"),
         argv: vec!["true".into()],
@@ -115,6 +115,7 @@ fn version_6_is_written_as_it_always_was() {
         (KeeperRequest::CloseFd { number: 2, role: FdRole::Stdin }, "07 02 01".to_owned()),
         (KeeperRequest::CloseFd { number: 2, role: FdRole::ProxyUdp(3) }, "07 02 0d03".to_owned()),
         (KeeperRequest::Forget { number: 2 }, "08 02".to_owned()),
+        (KeeperRequest::FindSandbox { cgroup: 200 }, "09 c801".to_owned()),
     ];
     for (request, hex) in requests {
         assert_eq!(as_hex(&request.encode()), hex.replace(' ', ""), "{request:?}");
@@ -143,6 +144,7 @@ fn version_6_is_written_as_it_always_was() {
         (KeeperEvent::Terminated { was_running: true, ended: 2, left: 0 }, "06 01 02 00".to_owned()),
         (KeeperEvent::Members { pids: vec![258] }, "07 01 8202".to_owned()),
         (KeeperEvent::Refused { errno: 7 }, "08 0e".to_owned()),
+        (KeeperEvent::SandboxFound { found: true }, "0a 01".to_owned()),
     ];
     for (event, hex) in events {
         assert_eq!(as_hex(&event.encode()), hex.replace(' ', ""), "{event:?}");
@@ -180,17 +182,19 @@ fn request() -> impl Strategy<Value = KeeperRequest> {
         (any::<u64>(), fd_role()).prop_map(|(number, role)| KeeperRequest::AddFd { number, role }),
         (any::<u64>(), fd_role()).prop_map(|(number, role)| KeeperRequest::CloseFd { number, role }),
         any::<u64>().prop_map(|number| KeeperRequest::Forget { number }),
+        any::<u64>().prop_map(|cgroup| KeeperRequest::FindSandbox { cgroup }),
     ]
 }
 
 fn event() -> impl Strategy<Value = KeeperEvent> {
-    let existing = (any::<u64>(), any::<u32>(), option::of(exit()), vec(fd_role(), 0..12), process_record());
+    let existing = (any::<(u64, u32)>(), option::of(exit()), vec(fd_role(), 0..12), process_record());
     prop_oneof![
         (any::<u64>(), exit()).prop_map(|(number, exit)| KeeperEvent::Exited { number, exit }),
         any::<(u32, u32, u32)>().prop_map(|(version, pid, processes)| KeeperEvent::Welcome { version, pid, processes }),
-        existing.prop_map(|(number, pid, exit, roles, record)| {
+        existing.prop_map(|((number, pid), exit, roles, record)| {
             KeeperEvent::ExistingProcess { number, pid, exit, roles, record: Box::new(record) }
         }),
+        any::<bool>().prop_map(|found| KeeperEvent::SandboxFound { found }),
         (any::<(u64, u32)>(), vec(fd_role(), 0..12), option::of(limit_report()))
             .prop_map(|((number, pid), roles, limits)| KeeperEvent::Started { number, pid, roles, limits }),
         (step(), any::<i32>(), text()).prop_map(|(step, errno, subject)| KeeperEvent::StartFailed {

@@ -16,9 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::user_rights::UserRights;
+use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+
+use crate::call_rights::CallRights;
 
 /// A call that runs for so long hangs, or is at least no short one: others need not wait for its end.
 const HANGS_AFTER: Duration = Duration::from_secs(1);
@@ -41,8 +43,13 @@ pub(crate) struct BlockingPool {
     at_once: Arc<Semaphore>,
     threads: Arc<Semaphore>,
     caller: Arc<Semaphore>,
-    /// Whose rights its calls have; those of this process if `None`.
-    rights: Option<Arc<UserRights>>,
+}
+
+/// A pool whose calls have the rights of somebody.
+#[derive(Clone)]
+pub(crate) struct PoolWithRights {
+    pool: BlockingPool,
+    rights: CallRights,
 }
 
 impl BlockingPool {
@@ -52,7 +59,6 @@ impl BlockingPool {
             at_once: Arc::new(Semaphore::new(size.at_once)),
             threads: Arc::new(Semaphore::new(size.threads)),
             caller: Arc::new(Semaphore::new(size.per_caller)),
-            rights: None,
         }
     }
 
@@ -61,41 +67,24 @@ impl BlockingPool {
         Self { caller: Arc::new(Semaphore::new(self.size.per_caller)), ..self.clone() }
     }
 
-    /// The same pool for calls with the rights of a user, or, with `None`, of this process.
-    pub(crate) fn with_rights(&self, rights: Option<Arc<UserRights>>) -> Self {
-        Self { rights, ..self.clone() }
+    /// The same pool for calls with these rights.
+    pub(crate) fn with_rights(&self, rights: CallRights) -> PoolWithRights {
+        PoolWithRights { pool: self.clone(), rights }
     }
 
     /// Runs `work` on a thread where it may block. If the caller stops waiting, `work` is not interrupted: long work
     /// checks its [`CancelFlag`] where it can stop safely, short work just finishes. What has not begun never begins.
     pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce(&CancelFlag) -> T + Send + 'static) -> T {
-        self.run_prepared(|| (), move |(), cancel| work(cancel)).await
-    }
-
-    /// The same with a first part that has the rights of this process, whoever's rights `work` has.
-    pub(crate) async fn run_prepared<P: Send, T: Send + 'static>(
-        &self,
-        prepare: impl FnOnce() -> P + Send + 'static,
-        work: impl FnOnce(P, &CancelFlag) -> T + Send + 'static,
-    ) -> T {
         // Each of these queues is in the order of arrival, and a caller has no more than its share in the later two.
         let share = acquire(&self.caller).await;
         let turn = acquire(&self.at_once).await;
         let thread = acquire(&self.threads).await;
         let cancel = CancelFlag::default();
         let _when_dropped = CancelOnDrop(cancel.clone());
-        let rights = self.rights.clone();
         // Share and thread belong to the work and not to the caller, so abandoned work still counts.
         let mut task = tokio::task::spawn_blocking(move || {
             let _until_it_ends = (share, thread);
-            let prepared = prepare();
-            match rights {
-                None => work(prepared, &cancel),
-                Some(rights) => {
-                    let performed = rights.perform(|| work(prepared, &cancel));
-                    performed.expect("the kernel gave these rights to a thread when the files were asked for")
-                }
-            }
+            work(&cancel)
         });
         let ended = match timeout(HANGS_AFTER, &mut task).await {
             Ok(ended) => ended,
@@ -110,6 +99,32 @@ impl BlockingPool {
             // The runtime is shutting down and will not poll us again.
             Err(Err(_)) => std::future::pending().await,
         }
+    }
+}
+
+impl PoolWithRights {
+    /// Runs `work` as [`BlockingPool::run`] does, with these rights. Fails, with nothing done, if there is no thread for them
+    /// or the kernel does not give them: a limit of the machine ends one call and not the server.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&CancelFlag) -> T + Send + 'static,
+    ) -> Result<T, Errno> {
+        self.run_prepared(|| (), move |(), cancel| work(cancel)).await
+    }
+
+    /// The same with a first part that has the rights of this process, whoever's rights `work` has.
+    pub(crate) async fn run_prepared<P: Send, T: Send + 'static>(
+        &self,
+        prepare: impl FnOnce() -> P + Send + 'static,
+        work: impl FnOnce(P, &CancelFlag) -> T + Send + 'static,
+    ) -> Result<T, Errno> {
+        let rights = self.rights.clone();
+        let both = move |cancel: &CancelFlag| {
+            let prepared = prepare();
+            rights.perform(|| work(prepared, cancel))
+        };
+        let performed = self.pool.run(both).await;
+        performed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 }
 

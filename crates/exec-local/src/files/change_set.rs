@@ -38,6 +38,7 @@ use super::write_target::WriteTarget;
 use record::{DirectoryRecord, Identity, Name, Record, Step};
 use steps::{Maker, OpenDirectories, StepFailure};
 
+use journal::Journal;
 pub(super) use journal::Journals;
 
 /// How the names of side files begin, so that people recognise one.
@@ -49,12 +50,12 @@ const PLANS: usize = 100;
 pub(super) fn change_set(
     policy: &CallPolicy,
     set: &ChangeSet,
-    journals: &Journals,
+    journal: std::io::Result<Journal>,
     file_locks: &FileLocks,
     cancel: &CancelFlag,
 ) -> Result<(), FileError> {
     check_bounds(set)?;
-    journals.recover();
+    let journal = journal.map_err(|error| failed(&set.changes[0].path, io(&error)))?;
     for _ in 0..PLANS {
         let plan = Plan::of(policy, set)?;
         let _within = file_locks.lock_all(&plan.keys());
@@ -63,7 +64,7 @@ pub(super) fn change_set(
         if cancel.is_set() {
             return Err(failed(plan.targets[0].path, os(Errno::CANCELED)));
         }
-        return plan.carry_out(journals);
+        return plan.carry_out(journal);
     }
     Err(failed(&set.changes[0].path, os(Errno::AGAIN)))
 }
@@ -282,10 +283,9 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    fn carry_out(&self, journals: &Journals) -> Result<(), FileError> {
+    fn carry_out(&self, mut journal: Journal) -> Result<(), FileError> {
         let first = self.targets[0].path;
         let disk = |error: std::io::Error| failed(first, io(&error));
-        let mut journal = journals.begin().map_err(disk)?;
         let mut record = Record {
             directories: self.directories.iter().map(|directory| directory.record.clone()).collect(),
             sides: self.sides(journal.id()),
@@ -309,9 +309,9 @@ impl<'a> Plan<'a> {
                 outcome
             }
         };
-        if !journal.is_committed() {
-            directories.remove_sides(&record);
-            let _later = journal.finish();
+        // A side file that cannot be removed now is left to whoever comes next, with the journal that names it.
+        if journal.is_committed().is_ok_and(|committed| !committed) && directories.remove_sides(&record).is_ok() {
+            journal.finish();
         }
         outcome
     }

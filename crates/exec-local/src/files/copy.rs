@@ -10,7 +10,7 @@ use exec_env::files::{
 };
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, chmodat, copy_file_range, fstat, ftruncate,
-    futimens, ioctl_ficlone, mkdirat, openat, readlinkat, seek, statat, symlinkat, utimensat,
+    futimens, ioctl_ficlone, mkdirat, openat, readlinkat, seek, statat, utimensat,
 };
 use rustix::io::{Errno, pread, retry_on_intr};
 
@@ -192,10 +192,7 @@ impl Copier<'_> {
         let text = step.from_policy_path.name(step.name).require(Wanted::Read);
         let text = text.and_then(|()| readlinkat(step.from, step.name, Vec::new()));
         let text = text.map_err(|errno| step.at_source(os(errno)))?;
-        let made = step.to.resolve().and_then(|to| {
-            to.policy_path().require_replacing()?;
-            symlinkat(&text, &to.dir, &to.name)
-        });
+        let made = step.to.resolve().and_then(|to| to.make_link(&text));
         made.map_err(|errno| step.at_destination(os(errno)))?;
         self.copied.symlinks += 1;
         self.report();

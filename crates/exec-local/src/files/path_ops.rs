@@ -1,4 +1,5 @@
-//! Verbs over one path, of one or two system calls each: metadata, listing, create, rename, permissions, times, attributes, links.
+//! Verbs over one path, of one or two system calls each: metadata, listing, create, rename, permissions, times,
+//! attributes, links.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +16,7 @@ use exec_env::files::{
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
     XattrFlags, chmodat, fstat, getxattr, linkat, listxattr, makedev, mkdirat, openat, removexattr, renameat,
-    renameat_with, setxattr, statx, symlinkat, unlinkat, utimensat,
+    renameat_with, setxattr, statx, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -23,7 +24,7 @@ use super::descent::{Descent, names_after};
 use super::policy::{CallPolicy, PolicyPath, Wanted};
 use super::resolve::{
     LastLink, ResolvedPath, entry_kind, kind_of, kind_of_type, list, open_directory, open_handle, open_listing, os,
-    proc_path, target_kind,
+    proc_path, target_kind, why_not_created,
 };
 
 pub(super) fn metadata(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Result<Metadata, FileReason> {
@@ -220,10 +221,12 @@ pub(super) fn create_directory(
 }
 
 fn make_directory(policy: &CallPolicy, path: &Path, links: LinkPolicy, mode: Option<u32>) -> Result<(), Errno> {
-    let resolved = ResolvedPath::resolve(policy, path, links)?;
+    let resolved = ResolvedPath::resolve(policy, path, links);
+    let resolved = resolved.map_err(|errno| why_not_created(policy, path, links, errno))?;
     match resolved.require(Wanted::Write) {
         // What is there already comes first, as it does on a read-only file system.
-        Err(Errno::ROFS) if resolved.stat().is_ok() => return Err(Errno::EXIST),
+        Err(Errno::ROFS) if resolved.stat().is_ok() || resolved.is_missing_protected() => return Err(Errno::EXIST),
+        Err(Errno::ACCESS) if resolved.kind_of_mask().is_some() => return Err(Errno::EXIST),
         permitted => permitted?,
     }
     mkdirat(&resolved.dir, &resolved.name, Mode::from_raw_mode(mode.unwrap_or(0o777)))?;
@@ -242,6 +245,11 @@ fn make_directory(policy: &CallPolicy, path: &Path, links: LinkPolicy, mode: Opt
 }
 
 fn is_directory(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> bool {
+    let is_seen_as_one =
+        |name: &ResolvedPath| name.is_missing_protected() || name.kind_of_mask() == Some(FileKind::Directory);
+    if policy.is_restricted() && ResolvedPath::resolve(policy, path, links).is_ok_and(|name| is_seen_as_one(&name)) {
+        return true;
+    }
     open_handle(policy, path, links, Wanted::Read)
         .and_then(|handle| fstat(&handle))
         .is_ok_and(|stat| kind_of(&stat) == FileKind::Directory)
@@ -390,8 +398,9 @@ pub(super) fn set_attributes(
     })
 }
 
-/// Calls `set` with a path that contains no link where links are refused, or a policy has to know where they lead: the path of a handle, because nobody can swap
-/// what is open, and because a handle of this kind can be changed only through its path.
+/// Calls `set` with a path that contains no link where links are refused, or a policy has to know where they lead: the
+/// path of a handle, because nobody can swap what is open, and because a handle of this kind can be changed only
+/// through its path.
 fn set_on(
     policy: &CallPolicy,
     path: &Path,
@@ -439,7 +448,5 @@ pub(super) fn read_link(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> 
 }
 
 pub(super) fn create_symlink(policy: &CallPolicy, target: &Path, path: &Path, links: LinkPolicy) -> Result<(), Errno> {
-    let resolved = ResolvedPath::resolve(policy, path, links)?;
-    resolved.policy_path().require_replacing()?;
-    symlinkat(target, &resolved.dir, &resolved.name)
+    ResolvedPath::resolve(policy, path, links)?.make_link(target)
 }

@@ -19,6 +19,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use exec_core::sandbox::PROTECTED_NAMES;
 use exec_env::files::FileReason;
 use exec_sandbox::path_rules::{PathAccess, PathRules};
 use rustix::fs::{PROC_SUPER_MAGIC, fstatfs};
@@ -164,9 +165,34 @@ impl PolicyPath {
         match (self.access(), wanted) {
             (PathAccess::Write, _) | (PathAccess::Read, Wanted::Read) => Ok(()),
             (PathAccess::Read, Wanted::Write) => Err(Errno::ROFS),
+            (PathAccess::Denied, _) if self.is_beside_something_open() => Err(Errno::NOENT),
             (PathAccess::Denied, _) => Err(Errno::ACCESS),
             (PathAccess::Hidden, _) => Err(Errno::NOENT),
         }
+    }
+
+    /// Whether this is in a denied directory with something below that may be used. A process finds nothing but the way
+    /// to that there.
+    fn is_beside_something_open(&self) -> bool {
+        let Some(known) = &self.0 else { return false };
+        let mut above = known.path.ancestors().skip(1);
+        above.any(|path| {
+            known.rules.rules.access(path) == PathAccess::Denied && known.rules.rules.leads_to_something(path)
+        })
+    }
+
+    pub(super) fn may_be_written(&self) -> bool {
+        self.access() == PathAccess::Write
+    }
+
+    /// Whether this is protected in a writable directory, so that for a process it is a directory even if it is missing.
+    pub(super) fn is_protected_directory(&self) -> bool {
+        let is_protected = |path: &Path| PROTECTED_NAMES.iter().any(|name| path.file_name() == Some(OsStr::new(name)));
+        let mut parent = self.clone();
+        parent.leave();
+        self.path().is_some_and(is_protected)
+            && self.access() == PathAccess::Read
+            && parent.access() == PathAccess::Write
     }
 
     /// Whether this may be told from what does not exist, though it may not be read: the top of what is denied, whose name is
@@ -211,6 +237,7 @@ impl PolicyPath {
 
     /// Whether this name may come into being as something else: as a link, or with all that is below it.
     pub(super) fn require_replacing(&self) -> Result<(), Errno> {
+        self.require(Wanted::Write)?;
         match self.require_removing() {
             Err(Errno::BUSY) => Err(Errno::ROFS),
             other => other,
@@ -219,10 +246,17 @@ impl PolicyPath {
 
     /// Whether this name may go away, with all that is below it.
     pub(super) fn require_removing(&self) -> Result<(), Errno> {
-        self.require(Wanted::Write)?;
         let Some(known) = &self.0 else { return Ok(()) };
         let mut parent = self.clone();
         parent.leave();
+        // What a rule takes away from a writable directory stays in it as a mount does, and a mount is busy.
+        let is_taken_away = matches!(self.access(), PathAccess::Read | PathAccess::Denied);
+        match self.require(Wanted::Write) {
+            Err(_) if is_taken_away && parent.access() == PathAccess::Write => return Err(Errno::BUSY),
+            // A denied name in a directory that may be read is that of a mount as well, and the directory is read-only.
+            Err(Errno::ACCESS) if parent.access() == PathAccess::Read => return Err(Errno::ROFS),
+            permitted => permitted?,
+        }
         // A writable directory in a read-only one is written, but stays, as a mount does: its name belongs to the other.
         if parent.access() != PathAccess::Write {
             let _ = parent.require(Wanted::Write);

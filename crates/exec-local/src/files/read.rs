@@ -13,9 +13,11 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags, fstat, ftruncate};
 use rustix::io::{Errno, pread, pwrite, read as read_some, retry_on_intr};
 
-use super::blocking::BlockingPool;
+use super::blocking::PoolWithRights;
 use super::policy::{CallPolicy, Wanted};
-use super::resolve::{ResolvedPath, kind_of, not_a_file, open_handle, open_regular, os, size_bytes};
+use super::resolve::{
+    ResolvedPath, kind_of, not_a_file, open_handle, open_regular, os, refused_as_mount, size_bytes, why_not_created,
+};
 use crate::descriptors::DescriptorPermit;
 
 pub(super) fn read(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Result<Bytes, FileReason> {
@@ -48,7 +50,7 @@ pub(super) fn open(
     mode: OpenMode,
     links: LinkPolicy,
     permit: DescriptorPermit,
-    pool: BlockingPool,
+    pool: PoolWithRights,
 ) -> Result<LocalFile, FileError> {
     let opened = match mode {
         OpenMode::Read => open_regular(policy, &path, links, OFlags::RDONLY),
@@ -73,13 +75,19 @@ fn open_for_writing(
         Ok(stat) if kind_of(&stat) == FileKind::Directory => return Err(os(Errno::ISDIR)),
         Ok(_) => return open_regular(policy, path, links, OFlags::WRONLY),
         Err(Errno::NOENT) => {}
-        Err(errno) => return Err(os(errno)),
+        Err(errno) => {
+            let resolved = ResolvedPath::resolve_to_end(policy, path, links);
+            return Err(os(resolved.map_or(errno, |resolved| refused_as_mount(&resolved, errno))));
+        }
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
     // Also through a link to a file that does not exist: the file is created.
     let file = ResolvedPath::resolve_to_end(policy, path, links)
-        .and_then(|resolved| resolved.open(flags, Mode::from_raw_mode(0o666)))
-        .map_err(os)?;
+        .and_then(|resolved| match resolved.is_missing_protected() {
+            true => Err(Errno::ISDIR),
+            false => resolved.open(flags, Mode::from_raw_mode(0o666)),
+        })
+        .map_err(|errno| os(why_not_created(policy, path, links, errno)))?;
     let stat = fstat(&file).map_err(os)?;
     match kind_of(&stat) {
         FileKind::File => Ok((file, stat)),
@@ -99,7 +107,7 @@ pub(super) struct LocalFile {
     file: Arc<HeldFile>,
     path: PathBuf,
     size_bytes: u64,
-    pool: BlockingPool,
+    pool: PoolWithRights,
 }
 
 impl LocalFile {
@@ -122,7 +130,7 @@ impl OpenFile for LocalFile {
             // Allocated here and not on the blocking thread: the allocator keeps freed memory per thread, and there are
             // many of those threads.
             let block = Vec::with_capacity(len);
-            let read = self.pool.run(move |_| read_at(&file.descriptor, offset, len, block)).await;
+            let read = self.pool.run(move |_| read_at(&file.descriptor, offset, len, block)).await.flatten();
             let bytes = read.map_err(|errno| self.error(FileVerb::ReadBlock, os(errno)))?;
             Ok(FileBlock { eof: bytes.len() < len, bytes: Bytes::from(bytes) })
         })
@@ -138,7 +146,7 @@ impl OpenFile for LocalFile {
                 return Err(self.error(FileVerb::WriteBlock, FileReason::WriteRange));
             }
             let file = Arc::clone(&self.file);
-            let written = self.pool.run(move |_| write_at(&file.descriptor, offset, &bytes)).await;
+            let written = self.pool.run(move |_| write_at(&file.descriptor, offset, &bytes)).await.flatten();
             written.map_err(|errno| self.error(FileVerb::WriteBlock, os(errno)))
         })
     }
@@ -147,7 +155,8 @@ impl OpenFile for LocalFile {
         Box::pin(async move {
             let Self { file, pool, .. } = *self;
             // Closing a file on a network file system may have to write first, which blocks.
-            pool.run(move |_| drop(file)).await;
+            // Without a thread for it, the file is closed with the call that did not begin.
+            let _closed = pool.run(move |_| drop(file)).await;
             Ok(())
         })
     }

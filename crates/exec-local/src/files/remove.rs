@@ -28,8 +28,14 @@ pub(super) fn remove(
         return Err(failed(FileReason::RecursiveNoFollow));
     }
     let removed = ResolvedPath::resolve(policy, path, options.links).and_then(|resolved| {
-        let stat = resolved.stat()?;
-        Ok((resolved, kind_of(&stat)))
+        let kind = match (resolved.require(Wanted::Read), resolved.kind_of_mask()) {
+            // What is denied cannot be listed, so it cannot be emptied.
+            (Err(Errno::ACCESS), Some(FileKind::Directory)) if options.recursive => return Err(Errno::ACCESS),
+            (Err(Errno::ACCESS), Some(kind)) => kind,
+            _ if resolved.is_missing_protected() => return Err(Errno::BUSY),
+            _ => kind_of(&resolved.stat()?),
+        };
+        Ok((resolved, kind))
     });
     let (resolved, kind) = match removed {
         // What a ceiling hides is not what does not exist.
@@ -42,7 +48,16 @@ pub(super) fn remove(
         }
         _ => {}
     }
-    resolved.policy_path().require_removing().map_err(|errno| failed(os(errno)))?;
+    let is_emptied_first = kind == FileKind::Directory && options.recursive;
+    resolved.policy_path().require_removing().map_err(|errno| match errno {
+        // The first that would be removed of a read-only directory is what is in it.
+        Errno::BUSY if is_emptied_first && !resolved.may_be_written() && !resolved.is_empty() => {
+            failed(os(Errno::ROFS))
+        }
+        // A mount in a read-only directory: the directory is asked first.
+        Errno::BUSY if !is_emptied_first && resolved.may_be_written() => failed(os(Errno::ROFS)),
+        errno => failed(os(errno)),
+    })?;
     match kind {
         // `/` or a path that ends in `..`: the kernel would not remove the directory, so its contents stay, too.
         FileKind::Directory if resolved.name == "." => return Err(failed(os(Errno::BUSY))),
@@ -104,7 +119,12 @@ fn remove_tree(top: &ResolvedPath, path: &Path, cancel: &CancelFlag) -> Result<(
 /// Returns whether it is a directory, which was entered.
 fn remove_or_enter(tree: &mut Descent, name: &OsStr, file_type: FileType) -> Result<bool, Errno> {
     let dir = tree.directories.current();
-    tree.directories.policy_path().name(name).require(Wanted::Write)?;
+    let named = tree.directories.policy_path().name(name);
+    if let Err(errno) = named.require(Wanted::Write) {
+        let is_directory = entry_kind(dir, name, file_type) == Ok(FileKind::Directory);
+        // What may not be written of a file stays in its directory as a mount does, and is busy; a directory is emptied first.
+        return Err(if is_directory { errno } else { named.require_removing().err().unwrap_or(errno) });
+    }
     let removed = match entry_kind(dir, name, file_type) {
         Err(Errno::NOENT) => return Ok(false),
         Ok(FileKind::Directory) => Err(Errno::ISDIR),

@@ -17,7 +17,8 @@ use std::sync::OnceLock;
 
 use exec_env::files::{FileKind, FileReason, LinkPolicy};
 use rustix::fs::{
-    AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat, statat,
+    AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat,
+    statat, symlinkat,
 };
 use rustix::io::Errno;
 
@@ -127,6 +128,30 @@ impl ResolvedPath {
         kind.filter(|kind| *kind != FileKind::Symlink)
     }
 
+    /// Whether it is missing, and a process in the sandbox would see an empty directory there that nobody can write.
+    pub(super) fn is_missing_protected(&self) -> bool {
+        self.policy_path().is_protected_directory() && self.kind_of_name().is_none()
+    }
+
+    pub(super) fn may_be_written(&self) -> bool {
+        self.policy_path().may_be_written()
+    }
+
+    /// Makes it a link. That something has its name already is found out before whether a link may be made.
+    pub(super) fn make_link(&self, target: impl rustix::path::Arg) -> Result<(), Errno> {
+        match self.policy_path().require_replacing() {
+            Err(Errno::ROFS) if self.kind_of_name().is_some() || self.is_missing_protected() => Err(Errno::EXIST),
+            permitted => permitted.and_then(|()| symlinkat(target, &self.dir, &self.name)),
+        }
+    }
+
+    /// Whether it is a directory without anything in it.
+    pub(super) fn is_empty(&self) -> bool {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let listed = self.open(flags, Mode::empty()).and_then(|dir| Ok(list(&dir)?.next().is_none()));
+        listed.unwrap_or(false)
+    }
+
     /// Opens it without following a link.
     pub(super) fn open(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         self.require(wanted_by(flags))?;
@@ -167,6 +192,27 @@ pub(super) fn open_handle(
     match kind_of(&fstat(&handle)?) {
         FileKind::Symlink => Err(Errno::LOOP),
         _ => Ok(handle),
+    }
+}
+
+/// Why a name cannot be written, if it cannot be looked at: one that is denied is there, as a mount that nobody can write.
+pub(super) fn refused_as_mount(resolved: &ResolvedPath, errno: Errno) -> Errno {
+    match (errno, resolved.kind_of_mask()) {
+        (Errno::ACCESS, Some(FileKind::Directory)) => Errno::ISDIR,
+        (Errno::ACCESS, Some(_)) => Errno::ROFS,
+        (errno, _) => errno,
+    }
+}
+
+/// Why something cannot be put at `path`, if the kernel has said `errno`: in a protected directory that is missing it
+/// says that there is no directory, but there is not to be one.
+pub(super) fn why_not_created(policy: &CallPolicy, path: &Path, links: LinkPolicy, errno: Errno) -> Errno {
+    let parent = || path.parent().and_then(|parent| ResolvedPath::resolve(policy, parent, links).ok());
+    match errno {
+        Errno::NOENT if policy.is_restricted() && parent().is_some_and(|parent| parent.is_missing_protected()) => {
+            Errno::ROFS
+        }
+        errno => errno,
     }
 }
 

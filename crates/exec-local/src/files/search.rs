@@ -19,16 +19,19 @@ use exec_env::files::{
     FileError, FileFuture, FileLines, FileReason, FileVerb, LinkPolicy, Pattern, SearchItem, SearchLine, SearchQuery,
     SearchResults, SearchSummary,
 };
+use exec_env::view::REGEX_BYTES;
 use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch};
+use grep_searcher::{
+    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkFinish, SinkMatch,
+};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::blocking::{BlockingPool, CancelFlag, CancelOnDrop};
-use super::filtered_walk::{WalkFilter, bad_pattern, filtered_walk, look_at};
+use super::blocking::{CancelFlag, CancelOnDrop, PoolWithRights};
+use super::filtered_walk::{WalkFilter, bad_pattern, check_pattern_bytes, filtered_walk, look_at};
 use super::policy::{CallPolicy, Wanted};
 use super::resolve::{open_handle, open_regular, os};
 
@@ -37,9 +40,11 @@ use super::resolve::{open_handle, open_regular, os};
 pub(super) async fn search(
     policy: impl FnOnce() -> Result<CallPolicy, FileReason> + Send + 'static,
     query: SearchQuery,
-    short: &BlockingPool,
-    searches: BlockingPool,
+    short: &PoolWithRights,
+    searches: PoolWithRights,
 ) -> Result<Box<dyn SearchResults>, FileError> {
+    let root = query.root.clone();
+    let not_begun = move |errno| FileError::new(FileVerb::Search, root.clone(), os(errno));
     // Compiling an expression and opening the root are blocking work, too.
     let prepared = short.run_prepared(policy, move |policy, _| match policy {
         Ok(policy) => match prepare(&policy, query) {
@@ -48,14 +53,14 @@ pub(super) async fn search(
         },
         Err(reason) => Err(FileError::new(FileVerb::Search, query.root, reason)),
     });
-    let (policy, query, matcher, walk) = prepared.await?;
+    let (policy, query, matcher, walk) = prepared.await.map_err(&not_begun)??;
     // When the channel is full, the search waits for its reader.
     let (lines, receiver) = mpsc::channel(SEARCH_AHEAD);
     let cancel = CancelFlag::default();
     let summary = SearchSummary::default();
     let worker = SearchWorker { policy, query, matcher, lines, cancel: cancel.clone(), summary };
-    let task = tokio::spawn(async move { searches.run(move |_| worker.run(walk)).await });
-    Ok(Box::new(LocalSearch { receiver, task: Some(task), summary: None, _cancel: CancelOnDrop(cancel) }))
+    let task = tokio::spawn(async move { searches.run(move |_| worker.run(walk)).await.map_err(not_begun) });
+    Ok(Box::new(LocalSearch { receiver, task: Some(task), ended: None, _cancel: CancelOnDrop(cancel) }))
 }
 
 fn prepare(policy: &CallPolicy, query: SearchQuery) -> Result<(SearchQuery, RegexMatcher, ignore::Walk), FileError> {
@@ -79,8 +84,8 @@ fn prepare(policy: &CallPolicy, query: SearchQuery) -> Result<(SearchQuery, Rege
 struct LocalSearch {
     receiver: mpsc::Receiver<FileLines>,
     /// Awaited at the end; cancelled by `_cancel` if the handle is dropped before.
-    task: Option<JoinHandle<SearchSummary>>,
-    summary: Option<SearchSummary>,
+    task: Option<JoinHandle<Result<SearchSummary, FileError>>>,
+    ended: Option<Result<SearchSummary, FileError>>,
     _cancel: CancelOnDrop,
 }
 
@@ -92,23 +97,27 @@ impl SearchResults for LocalSearch {
             }
             if let Some(task) = &mut self.task {
                 match task.await.map_err(tokio::task::JoinError::try_into_panic) {
-                    Ok(summary) => self.summary = Some(summary),
+                    Ok(ended) => self.ended = Some(ended),
                     Err(Ok(panic)) => std::panic::resume_unwind(panic),
                     Err(Err(_)) => std::future::pending().await,
                 }
                 self.task = None;
             }
-            let summary = self.summary.clone();
-            Ok(SearchItem::Done(summary.expect("set when the task was awaited")))
+            let ended = self.ended.clone().expect("set when the task was awaited");
+            ended.map(SearchItem::Done)
         })
     }
 }
 
 fn build_matcher(query: &SearchQuery) -> Result<RegexMatcher, FileReason> {
+    let (Pattern::Regex(text) | Pattern::Literal(text)) = &query.pattern;
+    check_pattern_bytes([text])?;
     let mut builder = RegexMatcherBuilder::new();
     builder
         .line_terminator(Some(b'\n'))
         .word(query.word)
+        .size_limit(REGEX_BYTES)
+        .dfa_size_limit(REGEX_BYTES / 4)
         .case_insensitive(query.case == CaseSensitivity::Insensitive)
         .case_smart(query.case == CaseSensitivity::Smart);
     let built = match &query.pattern {
@@ -191,6 +200,7 @@ impl SearchWorker {
             left_in_file: self.query.max_matches_per_file.unwrap_or(u64::MAX),
             matches: 0,
             truncated: false,
+            before: Vec::new(),
             batch: Vec::new(),
             batch_bytes: 0,
         };
@@ -337,13 +347,15 @@ struct FileSink<'a> {
     left_in_file: u64,
     matches: u64,
     truncated: bool,
+    /// Context of the next match. The engine tells it first, and nobody wants it if that match is one too many.
+    before: Vec<SearchLine>,
     batch: Vec<SearchLine>,
     batch_bytes: usize,
 }
 
 impl FileSink<'_> {
-    /// Returns whether to go on.
-    fn add(&mut self, number: Option<u64>, kept_before: u64, line: &[u8], is_match: bool) -> bool {
+    /// A line as it is reported.
+    fn line(&mut self, number: Option<u64>, kept_before: u64, line: &[u8], is_match: bool) -> SearchLine {
         let (offset, is_whole) = self.position(kept_before, line.len());
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -361,14 +373,19 @@ impl FileSink<'_> {
                 shown
             });
         }
-        self.batch_bytes += text.len() + size_of::<SearchLine>() + spans.len() * 8;
-        self.batch.push(SearchLine {
+        SearchLine {
             number: number.unwrap_or(0),
             offset,
             text: Bytes::copy_from_slice(text),
             cut: text.len() < line.len() || !is_whole || !all_spans,
             spans,
-        });
+        }
+    }
+
+    /// Returns whether to go on.
+    fn add(&mut self, line: SearchLine) -> bool {
+        self.batch_bytes += line.text.len() + size_of::<SearchLine>() + line.spans.len() * 8;
+        self.batch.push(line);
         self.batch_bytes < SEARCH_BATCH_BYTES || self.send_batch()
     }
 
@@ -405,13 +422,18 @@ impl Sink for FileSink<'_> {
             return Ok(false);
         }
         self.matches += 1;
-        let offset = found.absolute_byte_offset();
-        Ok(self.add(found.line_number(), offset, found.bytes(), true))
+        let line = self.line(found.line_number(), found.absolute_byte_offset(), found.bytes(), true);
+        let before = std::mem::take(&mut self.before);
+        Ok(before.into_iter().chain([line]).all(|line| self.add(line)))
     }
 
     fn context(&mut self, _: &Searcher, line: &SinkContext<'_>) -> Result<bool, io::Error> {
-        let offset = line.absolute_byte_offset();
-        Ok(self.add(line.line_number(), offset, line.bytes(), false))
+        let told = self.line(line.line_number(), line.absolute_byte_offset(), line.bytes(), false);
+        if *line.kind() == SinkContextKind::Before {
+            self.before.push(told);
+            return Ok(true);
+        }
+        Ok(self.add(told))
     }
 
     fn finish(&mut self, _: &Searcher, _: &SinkFinish) -> Result<(), io::Error> {

@@ -2,14 +2,14 @@
 
 use exec_env::files::{FileError, FileReason, FileVerb, SearchQuery, SearchResults};
 
-use super::blocking::BlockingPool;
+use super::blocking::PoolWithRights;
 use super::policy::CallPolicy;
 
 pub(super) async fn search(
     _policy: impl FnOnce() -> Result<CallPolicy, FileReason> + Send + 'static,
     query: SearchQuery,
-    _short: &BlockingPool,
-    _searches: BlockingPool,
+    _short: &PoolWithRights,
+    _searches: PoolWithRights,
 ) -> Result<Box<dyn SearchResults>, FileError> {
     let why = r#"this build has no search in contents: build exec-local with the feature "search""#.to_owned();
     Err(FileError::new(FileVerb::Search, query.root, FileReason::Unsupported { why }))

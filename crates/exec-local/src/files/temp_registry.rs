@@ -15,8 +15,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat};
 
@@ -66,10 +66,19 @@ impl TempRegistry {
         Self { instance, count: AtomicU64::new(0), registry }
     }
 
+    /// Opens the registry file, if it is not open yet. Whoever is about to make temporary files with fewer rights than this
+    /// process has calls this first, because those rights need not reach the registry.
+    pub(super) fn open_file(&self) {
+        if let Some(registry) = &self.registry {
+            // If nothing can be recorded (the disk is full), the write goes on: it may well free space.
+            let _unrecorded = registry.open_file(&self.instance);
+        }
+    }
+
     /// A name for a temporary file that is about to be made in `dir`.
     pub(super) fn new_name(&self, dir: &OwnedFd) -> OsString {
         if let Some(registry) = &self.registry {
-            // If the record cannot be written (the disk is full), the write goes on: it may well free space.
+            // As above.
             let _unrecorded = registry.record(&self.instance, dir);
         }
         let count = self.count.fetch_add(1, Ordering::Relaxed);
@@ -88,25 +97,36 @@ impl Drop for TempRegistry {
 }
 
 impl RegistryFile {
+    fn open_file(&self, instance: &str) -> io::Result<()> {
+        self.file_of(instance, &mut self.lock()).map(drop)
+    }
+
     fn record(&self, instance: &str, dir: &OwnedFd) -> io::Result<()> {
         let stat = fstat(dir)?;
-        let mut recorded = self.recorded.lock().expect("no holder of this lock panics");
+        let mut recorded = self.lock();
         if recorded.directories.contains(&(stat.st_dev, stat.st_ino)) {
             return Ok(());
         }
         let path = fs::read_link(proc_path(dir))?;
         let mut line = path.into_os_string().into_encoded_bytes();
         line.push(0);
-        let file = match &mut recorded.file {
-            Some(file) => file,
-            none => none.insert(self.create(instance)?),
-        };
-        file.write_all(&line)?;
+        self.file_of(instance, &mut recorded)?.write_all(&line)?;
         if recorded.directories.len() >= REMEMBERED_DIRECTORIES {
             recorded.directories.clear();
         }
         recorded.directories.insert((stat.st_dev, stat.st_ino));
         Ok(())
+    }
+
+    fn file_of<'a>(&self, instance: &str, recorded: &'a mut RecordedDirectories) -> io::Result<&'a mut File> {
+        Ok(match &mut recorded.file {
+            Some(file) => file,
+            none => none.insert(self.create(instance)?),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RecordedDirectories> {
+        self.recorded.lock().expect("no holder of this lock panics")
     }
 
     /// It is renamed to its final name when it is already locked, so that nobody takes its owner for dead.

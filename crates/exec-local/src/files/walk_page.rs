@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use exec_env::files::limits::{WALK_BYTES, WALK_ENTRY_BYTES};
 use exec_env::files::{
@@ -32,6 +32,10 @@ pub(super) fn walk_page(
         None => PathBuf::new(),
         Some(after) => after.path.strip_prefix(root).map_err(|_| os(Errno::INVAL))?.to_owned(),
     };
+    // A page ends at a name that was listed, and `..` is none: it would lead out of the tree, and past a policy.
+    if below.components().any(|part| !matches!(part, Component::Normal(_))) {
+        return Err(os(Errno::INVAL));
+    }
     if options.follow_directory_symlinks {
         return Err(os(Errno::INVAL));
     }

@@ -32,7 +32,7 @@ use tokio::time::timeout;
 
 pub(super) use missing::watch_missing;
 
-use super::blocking::BlockingPool;
+use super::blocking::PoolWithRights;
 use super::policy::CallPolicy;
 use super::resolve::{io, os};
 use crate::descriptors::DescriptorPermit;
@@ -43,8 +43,8 @@ pub(super) async fn watch(
     root: PathBuf,
     options: WatchOptions,
     permit: Result<DescriptorPermit, FileReason>,
-    long: &BlockingPool,
-    short: BlockingPool,
+    long: &PoolWithRights,
+    short: PoolWithRights,
 ) -> Result<LocalChangeStream, FileError> {
     let permit = permit.map_err(|reason| FileError::new(FileVerb::Watch, root.clone(), reason))?;
     let failed = {
@@ -59,7 +59,7 @@ pub(super) async fn watch(
             Ok((queue, tree.map_err(|errno| policy.explain(watch_error(errno)))?))
         })
         .await;
-    let (queue, tree) = begun.map_err(&failed)?;
+    let (queue, tree) = begun.map_err(os).flatten().map_err(&failed)?;
     Ok(LocalChangeStream {
         root: tree.root().to_owned(),
         queue: Arc::new(queue.into_async().map_err(|errno| failed(watch_error(errno)))?),
@@ -74,7 +74,7 @@ pub(super) struct LocalChangeStream {
     queue: Arc<AsyncFd<EventQueue>>,
     /// Contains the changes since the last batch, so that a caller that stops waiting loses nothing.
     tree: Arc<Mutex<WatchedTree>>,
-    pool: BlockingPool,
+    pool: PoolWithRights,
 }
 
 impl LocalChangeStream {
@@ -92,7 +92,7 @@ impl LocalChangeStream {
                 tree.drain(&queue.get_ref().descriptor)
             })
             .await;
-        drained.map_err(|errno| FileError::new(FileVerb::Watch, self.root.clone(), watch_error(errno)))
+        drained.flatten().map_err(|errno| FileError::new(FileVerb::Watch, self.root.clone(), watch_error(errno)))
     }
 
     async fn next_batch(&self) -> Result<Option<ChangeBatch>, FileError> {

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::policy::{CallPolicy, PolicyPath};
-use super::resolve::{ResolvedPath, io, kind_of, os};
+use super::resolve::{ResolvedPath, io, kind_of, os, refused_as_mount, why_not_created};
 
 /// A name that was no link when it was looked up, and the file that had it.
 pub(super) struct WriteTarget {
@@ -20,7 +20,8 @@ pub(super) struct WriteTarget {
 impl WriteTarget {
     /// Follows links at the end of `path`, also to a file that does not exist, or refuses them.
     pub(super) fn find(policy: &CallPolicy, path: &Path, links: LinkPolicy) -> Result<Self, Errno> {
-        Self::of(ResolvedPath::resolve_to_end(policy, path, links)?)
+        let resolved = ResolvedPath::resolve_to_end(policy, path, links);
+        Self::of(resolved.map_err(|errno| why_not_created(policy, path, links, errno))?)
     }
 
     /// The same for a name in an open directory.
@@ -38,8 +39,9 @@ impl WriteTarget {
         match resolved.stat() {
             Ok(stat) if kind_of(&stat) == FileKind::Symlink => Err(Errno::LOOP),
             Ok(stat) => Ok(Self { resolved, existing: Some(stat) }),
+            Err(Errno::NOENT) if resolved.is_missing_protected() => Err(Errno::ISDIR),
             Err(Errno::NOENT) => Ok(Self { resolved, existing: None }),
-            Err(errno) => Err(errno),
+            Err(errno) => Err(refused_as_mount(&resolved, errno)),
         }
     }
 

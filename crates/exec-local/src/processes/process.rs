@@ -17,7 +17,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::{PROCESS_DESCRIPTORS, ProcessTable};
+use super::PROCESS_DESCRIPTORS;
+use super::table::ProcessTable;
 use crate::descriptors::{DescriptorPermit, DescriptorUse};
 use crate::files::blocking::{BlockingPool, CancelFlag};
 use crate::held_placeholders::HeldPlaceholders;
@@ -27,9 +28,9 @@ use crate::process_log::ProcessLog;
 use crate::readers::Readers;
 use crate::sandbox::PlaceholderGuard;
 use crate::screen::DrawnScreen;
-use crate::socket_cgroup::cgroup_of_process;
 use crate::stdin::{Stdin, StdinHandle};
 use crate::view;
+use crate::wait::{PortLooks, SearchResources};
 use crate::write_journal::WriteJournal;
 
 /// How long to wait before looking again whether somebody of a closed process's tree is left.
@@ -45,8 +46,6 @@ pub(crate) struct Process {
     terminal: Option<AsyncDescriptor>,
     notifications: mpsc::Sender<MoverNotification>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    /// Where the sockets of its tree are, if it is sandboxed and has a cgroup of its own.
-    sandbox_cgroup: Option<u64>,
     /// What its sandbox needs on the machine; gone when its whole tree is.
     placeholders: HeldPlaceholders,
     /// Drops those as soon as the tree is gone.
@@ -54,6 +53,8 @@ pub(crate) struct Process {
     /// Serves its proxy until its whole tree is gone.
     proxy_task: Mutex<Option<JoinHandle<()>>>,
     views: BlockingPool,
+    searches: SearchResources,
+    port_looks: PortLooks,
     /// Of a terminal, if somebody has looked at it.
     drawn_screen: Arc<Mutex<Option<DrawnScreen>>>,
 }
@@ -69,7 +70,8 @@ impl Process {
     ) -> Arc<Self> {
         let spool = Spool::begin(table.spool_directory.clone(), record.quota, handed.descriptors.take_sources());
         let journal = table.settings.durable.then(|| WriteJournal::new(table.spool_directory.clone()));
-        Self::assemble(table, record, handed, spool, permit, (WriteHistory::default(), journal), placeholders)
+        let log = (spool, Arc::default());
+        Self::assemble(table, record, handed, log, permit, (WriteHistory::default(), journal), placeholders)
     }
 
     /// A process of an earlier owner. Fails with its id and the reason.
@@ -92,14 +94,18 @@ impl Process {
         let permit = table.descriptors.take_anyway(DescriptorUse::Processes, PROCESS_DESCRIPTORS);
         let placeholders: Vec<PathBuf> = record.placeholders.iter().map(PathBuf::from).collect();
         let placeholders = if placeholders.is_empty() { None } else { table.planner.adopt(placeholders) };
-        Ok(Self::assemble(table, record, handed, spool, permit, (history, Some(journal)), placeholders))
+        let readers = Arc::new(Readers::default());
+        if !spool.nobody_reads() {
+            readers.await_first(spool.head().first_seq - 1);
+        }
+        Ok(Self::assemble(table, record, handed, (spool, readers), permit, (history, Some(journal)), placeholders))
     }
 
     fn assemble(
         table: &ProcessTable,
         record: ProcessRecord,
         handed: HandedProcess,
-        spool: Spool,
+        (spool, readers): (Spool, Arc<Readers>),
         permit: DescriptorPermit,
         (history, journal): (WriteHistory, Option<WriteJournal>),
         placeholders: Option<PlaceholderGuard>,
@@ -129,7 +135,6 @@ impl Process {
             let _ = notifications.try_send(MoverNotification::Exited(exit));
         }
         let placeholders = HeldPlaceholders::new(placeholders);
-        let readers = Arc::new(Readers::default());
         let log = ProcessLog::new(record.id.clone(), spool.log_files().clone(), head_receiver, readers.clone());
         let mover = OutputMover {
             number,
@@ -153,7 +158,6 @@ impl Process {
             tokio::spawn(remove_placeholders(number, log.watch(), keeper, held))
         });
         let proxy_task = proxy_task(table, number, &record, &mut descriptors, log.watch());
-        let sandbox_cgroup = record.sandbox.is_some().then(|| cgroup_of_process(pid)).flatten();
         Arc::new(Self {
             number,
             pid,
@@ -163,11 +167,12 @@ impl Process {
             terminal,
             notifications,
             tasks,
-            sandbox_cgroup,
             placeholders,
             placeholder_task,
             proxy_task: Mutex::new(proxy_task),
             views: table.views.for_caller(),
+            searches: table.searches.for_process(),
+            port_looks: PortLooks::new(table.port_turns.clone()),
             drawn_screen: Arc::default(),
         })
     }
@@ -182,6 +187,18 @@ impl Process {
 
     pub(crate) fn log(&self) -> &ProcessLog {
         &self.log
+    }
+
+    pub(crate) fn io(&self) -> Io {
+        self.record.io
+    }
+
+    pub(crate) fn search_resources(&self) -> &SearchResources {
+        &self.searches
+    }
+
+    pub(crate) fn port_looks(&self) -> &PortLooks {
+        &self.port_looks
     }
 
     pub(crate) async fn view(&self, query: ViewQuery) -> Result<View, ProcessReason> {
@@ -270,10 +287,6 @@ impl Process {
             limits: self.record.limits,
             label: self.record.label.clone(),
         }
-    }
-
-    pub(crate) fn sandbox_cgroup(&self) -> Option<u64> {
-        self.sandbox_cgroup
     }
 
     pub(crate) fn holds_placeholders(&self) -> bool {

@@ -5,6 +5,7 @@
 
 mod answers;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -198,15 +199,17 @@ impl ProxyConnection {
         }
         *request.version_mut() = Version::HTTP_11;
         let path = match (request.uri().path_and_query(), request.method()) {
-            (Some(path), &Method::OPTIONS) if request.uri().authority().is_none() => path.as_str(),
-            (Some(path), _) if !path.as_str().is_empty() => path.as_str(),
-            _ => "/",
+            (Some(path), &Method::OPTIONS) if request.uri().authority().is_none() => Cow::from(path.as_str()),
+            // `http://a.test?q` has a query and no path.
+            (Some(path), _) if path.as_str().starts_with('?') => Cow::from(format!("/{}", path.as_str())),
+            (Some(path), _) if !path.as_str().is_empty() => Cow::from(path.as_str()),
+            _ => Cow::from("/"),
         };
         *request.uri_mut() = match proxy {
             None => path.parse().ok()?,
             // A proxy is told all of it.
             Some(_) => {
-                let path = if path.starts_with('/') { path } else { "" };
+                let path = if path.starts_with('/') { &path } else { "" };
                 format!("http://{}{path}", target.as_host_header()).parse().ok()?
             }
         };
@@ -288,10 +291,18 @@ impl Target {
     }
 }
 
-/// Headers that are about one connection, and those that a message itself says are.
+/// Headers that are about one connection, and those that a message itself says are. The others keep their order.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    const ALWAYS: [&str; 7] =
-        ["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "upgrade"];
+    const ALWAYS: [HeaderName; 8] = [
+        header::CONNECTION,
+        HeaderName::from_static("keep-alive"),
+        header::PROXY_AUTHENTICATE,
+        header::PROXY_AUTHORIZATION,
+        HeaderName::from_static("proxy-connection"),
+        header::TE,
+        header::TRAILER,
+        header::UPGRADE,
+    ];
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -301,10 +312,12 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
         // How long a body is, and for whom, is not for a connection to say.
         .filter(|name| ![header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING].contains(name))
         .collect();
-    for name in named {
-        headers.remove(name);
-    }
-    for name in ALWAYS {
-        headers.remove(name);
+    // To take one out of the map would put the last in its place.
+    let all = std::mem::take(headers);
+    let mut last = None;
+    for (name, value) in all {
+        last = name.or(last);
+        let Some(name) = last.as_ref().filter(|name| !ALWAYS.contains(name) && !named.contains(name)) else { continue };
+        headers.append(name, value);
     }
 }

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -14,6 +16,7 @@ use exec_env::files::{
 };
 use exec_local::files::LocalFiles;
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
+use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 
 /// Where the victim of a kill writes.
 const VICTIM_FOLDER: &str = "EXEC_LOCAL_VICTIM_FOLDER";
@@ -86,6 +89,72 @@ fn kill_a_victim(folder: &Path, round: usize) {
     while std::fs::read(&watched).expect("every file is there") == before {}
     victim.kill().expect("it writes until it is killed");
     victim.wait().expect("it was killed");
+}
+
+/// What the victim of [`a_killed_call_with_fewer_rights_leaves_its_temporary_file_to_the_next_server`] calls, with which rights.
+const VICTIM_CALL: &str = "EXEC_LOCAL_VICTIM_CALL";
+
+const VICTIM_RIGHTS: &str = "EXEC_LOCAL_VICTIM_RIGHTS";
+
+/// Not a test of its own: a process that the kernel kills in the middle of a call, because its file gets too large.
+#[test]
+fn victim_of_a_limit() {
+    let [Some(folder), Some(call), Some(rights)] = [VICTIM_FOLDER, VICTIM_CALL, VICTIM_RIGHTS].map(std::env::var_os)
+    else {
+        return;
+    };
+    let folder = PathBuf::from(folder);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a test can make a runtime");
+    runtime.block_on(async {
+        let files = LocalFiles::open(Some(&folder.join("closed/registers")));
+        let files = match rights.to_str() {
+            Some("user") => files.as_user("nobody").await.expect("we are root"),
+            _ => files.under_policy(std::sync::Arc::new(writing_in(&folder.join("files")))),
+        };
+        let limit = |bytes| Rlimit { current: Some(bytes), maximum: None };
+        setrlimit(Resource::Core, limit(0)).expect("a process may limit itself");
+        setrlimit(Resource::Fsize, limit(4096)).expect("a process may limit itself");
+        let (source, to) = (folder.join("source"), folder.join("files/new"));
+        match call.to_str() {
+            Some("copy") => drop(files.copy(&source, &to, CopyOptions::default()).await),
+            _ => drop(files.write(&to, Bytes::from(victim_contents(b'a')), WriteOptions::default()).await),
+        }
+    });
+}
+
+/// The server's own directory is not within the reach of these rights, but what is there has to be known to the next server.
+#[test]
+fn a_killed_call_with_fewer_rights_leaves_its_temporary_file_to_the_next_server() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root has more rights than its calls");
+    }
+    for (call, rights) in [("write", "user"), ("write", "policy"), ("copy", "user"), ("copy", "policy")] {
+        let home = tempfile::tempdir().expect("a test needs a temporary folder");
+        let folder = home.path().canonicalize().expect("it exists");
+        let (closed, files) = (folder.join("closed"), folder.join("files"));
+        for (path, mode) in [(&folder, 0o755), (&closed, 0o700), (&files, 0o777)] {
+            std::fs::create_dir_all(path).expect("the folder is ours");
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("the folder is ours");
+        }
+        chown(&closed, Some(12_345), Some(12_345)).expect("root may");
+        std::fs::write(folder.join("source"), victim_contents(b'a')).expect("the folder is ours");
+        let mut victim = Command::new(std::env::current_exe().expect("a test knows its own program"));
+        victim.args(["--exact", "files::victim_of_a_limit"]).env(VICTIM_FOLDER, &folder);
+        victim.env(VICTIM_CALL, call).env(VICTIM_RIGHTS, rights);
+        let ended = victim.output().expect("our own program runs");
+        assert_eq!(ended.status.signal(), Some(Signal::XFSZ.as_raw()), "{call} {rights}: {ended:?}");
+        assert_eq!(temporary_files(&files).len(), 1, "{call} {rights}");
+        drop(LocalFiles::open(Some(&closed.join("registers"))));
+        assert_eq!(temporary_files(&files), Vec::<PathBuf>::new(), "{call} {rights}");
+    }
+}
+
+/// All may be read.
+fn writing_in(folder: &Path) -> SandboxPolicy {
+    let rule = |path: &Path, access| FileRule { target: RuleTarget::Path(path.to_owned()), access };
+    let rules = vec![rule(Path::new("/"), FileAccess::Read), rule(folder, FileAccess::Write)];
+    let files = FilePolicy::Restricted { rules, glob_scan_depth: None };
+    SandboxPolicy { files, network: NetworkPolicy::Restricted }
 }
 
 fn temporary_files(folder: &Path) -> Vec<PathBuf> {

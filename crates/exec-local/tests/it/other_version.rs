@@ -23,7 +23,7 @@ async fn an_owner_hears_which_version_an_older_keeper_speaks() {
     });
     let program = KeeperProgram { program: "/nonexistent".into(), args: Vec::new() };
     let opened = LocalEnvironment::open(LocalOptions::durable(program, state.path())).await;
-    assert!(matches!(opened.err(), Some(OpenError::Version { theirs: 1, ours: 6, .. })));
+    assert!(matches!(opened.err(), Some(OpenError::Version { theirs: 1, ours: 7, .. })));
     let hello = old_keeper.join().expect("it does not panic");
-    assert_eq!(hello, [0, 1, 6, 0, 0, 0], "version 1 reads this as a hello of version 6");
+    assert_eq!(hello, [0, 1, 7, 0, 0, 0], "version 1 reads this as a hello of version 7");
 }

@@ -10,14 +10,15 @@ use exec_env::files::ContentHash;
 use exec_env::files::search::{CaseSensitivity, Pattern};
 use exec_tools::files::read::ViewedContent;
 use exec_tools::files::{
-    ChangedFiles, EditManyRequest, EditRequest, FileChangeKind, FileEdit, FileTools, GlobRequest, GrepMode,
-    GrepRequest, Guard, ImageRequest, ListRequest, Occurrences, PatchRequest, ReadRequest, Start, WriteRequest,
+    ChangedFiles, EditManyRequest, EditRequest, FileChangeKind, FileEdit, FileToolError, FileTools, GlobRequest,
+    GrepMode, GrepRequest, Guard, ImageRequest, ListRequest, Occurrences, PatchRequest, ReadRequest, Start,
+    WriteRequest,
 };
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Hints, ToolEntry, ToolOutcome, failed, structured, tool};
+use super::{Hints, ToolEntry, ToolOutcome, WIDENED_BY, failed, structured, tool};
 use crate::approval::quoted;
 use crate::call::Call;
 use crate::server::Tools;
@@ -26,6 +27,13 @@ use shapes::{
     FileResult, FindArguments, FoundResult, ListArguments, Mode, ReadArguments, SearchArguments, ViewImageArguments,
     WriteArguments,
 };
+
+/// What a policy says to whoever may not write, and to whoever may not even read. A file may have such rights, and a mount be
+/// read-only, without any sandbox.
+const REFUSALS: [i32; 3] = [EROFS, EACCES, EPERM];
+const EROFS: i32 = 30;
+const EACCES: i32 = 13;
+const EPERM: i32 = 1;
 
 const LOOKS: Hints = Hints { read_only: true, destructive: false, idempotent: true, open_world: false };
 const CHANGES: Hints = Hints { read_only: false, destructive: true, idempotent: false, open_world: false };
@@ -157,6 +165,21 @@ async fn open<T: DeserializeOwned>(
     Ok((files, arguments))
 }
 
+/// What went wrong, for the model; if it may be the sandbox that refused, that and what it permits.
+fn file_failure(tools: &Tools, error: &FileToolError) -> CallToolResult {
+    let errno = match error {
+        FileToolError::Files(error) => error.errno(),
+        _ => None,
+    };
+    match tools.sandbox().filter(|_| errno.is_some_and(|errno| REFUSALS.contains(&errno))) {
+        Some(sandbox) => {
+            let by_sandbox = "it may be the sandbox of exec-server mcp that refuses this";
+            failed(format!("{error}. ({by_sandbox}: {sandbox}; {WIDENED_BY})"))
+        }
+        None => failed(error),
+    }
+}
+
 async fn read_file(tools: &Tools, call: &Call) -> ToolOutcome {
     let (files, arguments) = match open(tools, call, |arguments: &ReadArguments| arguments.environment_id()).await {
         Ok(opened) => opened,
@@ -170,7 +193,7 @@ async fn read_file(tools: &Tools, call: &Call) -> ToolOutcome {
     request.max_lines = arguments.max_lines.unwrap_or(request.max_lines);
     let read = match call.attend(files.read(request)).await? {
         Ok(read) => read,
-        Err(error) => return Ok(failed(error).into()),
+        Err(error) => return Ok(file_failure(tools, &error).into()),
     };
     let total_lines = match &read.content {
         ViewedContent::Text(text) => Some(text.total_lines),
@@ -194,7 +217,7 @@ async fn write_file(tools: &Tools, call: &Call) -> ToolOutcome {
     let request = WriteRequest { guard, make_directories, ..WriteRequest::new(arguments.path, arguments.contents) };
     let written = match files.write(request).await {
         Ok(written) => written,
-        Err(error) => return Ok(failed(error).into()),
+        Err(error) => return Ok(file_failure(tools, &error).into()),
     };
     let text = written.text();
     let (path, hash) = (written.path.display().to_string(), Some(written.now.hash.to_string()));
@@ -213,7 +236,7 @@ async fn edit_file(tools: &Tools, call: &Call) -> ToolOutcome {
     };
     let edited = match files.edit(request).await {
         Ok(edited) => edited,
-        Err(error) => return Ok(failed(error).into()),
+        Err(error) => return Ok(file_failure(tools, &error).into()),
     };
     let text = edited.text();
     let result = EditResult {
@@ -239,7 +262,7 @@ async fn edit_files(tools: &Tools, call: &Call) -> ToolOutcome {
     let request = EditManyRequest { edits, make_directories: arguments.make_directories };
     match files.edit_many(request).await {
         Ok(changed) => Ok(changed_result(&changed).into()),
-        Err(error) => Ok(failed(error).into()),
+        Err(error) => Ok(file_failure(tools, &error).into()),
     }
 }
 
@@ -251,7 +274,7 @@ async fn apply_patch(tools: &Tools, call: &Call) -> ToolOutcome {
     };
     match files.apply_patch(PatchRequest { patch: arguments.patch }).await {
         Ok(changed) => Ok(changed_result(&changed).into()),
-        Err(error) => Ok(failed(error).into()),
+        Err(error) => Ok(file_failure(tools, &error).into()),
     }
 }
 
@@ -269,7 +292,7 @@ async fn list_directory(tools: &Tools, call: &Call) -> ToolOutcome {
             let (text, truncated, count) = (listed.text(), listed.truncated, listed.entries.len() as u64);
             Ok(structured(text.clone(), &FoundResult { text, truncated, count }).into())
         }
-        Err(error) => Ok(failed(error).into()),
+        Err(error) => Ok(file_failure(tools, &error).into()),
     }
 }
 
@@ -287,7 +310,7 @@ async fn find_files(tools: &Tools, call: &Call) -> ToolOutcome {
             let (text, truncated, count) = (found.text(), found.truncated, found.paths.len() as u64);
             Ok(structured(text.clone(), &FoundResult { text, truncated, count }).into())
         }
-        Err(error) => Ok(failed(error).into()),
+        Err(error) => Ok(file_failure(tools, &error).into()),
     }
 }
 
@@ -315,7 +338,7 @@ async fn search_files(tools: &Tools, call: &Call) -> ToolOutcome {
             let (text, truncated, count) = (found.text(), found.truncated, found.matches);
             Ok(structured(text.clone(), &FoundResult { text, truncated, count }).into())
         }
-        Err(error) => Ok(failed(error).into()),
+        Err(error) => Ok(file_failure(tools, &error).into()),
     }
 }
 
@@ -332,7 +355,7 @@ async fn view_image(tools: &Tools, call: &Call) -> ToolOutcome {
             let content = vec![ContentBlock::image(data, image.media_type()), ContentBlock::text(image.text())];
             Ok(CallToolResult::success(content).into())
         }
-        Err(error) => Ok(failed(error).into()),
+        Err(error) => Ok(file_failure(tools, &error).into()),
     }
 }
 

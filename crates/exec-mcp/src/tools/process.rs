@@ -113,7 +113,9 @@ async fn exec_command(tools: &Tools, call: &Call) -> ToolOutcome {
     let request = ExecRequest::from(arguments);
     let looked = call.attend(tools.shell.exec_command(request)).await?;
     match looked {
-        Ok(look) if may_be_task && look.state.exit().is_none() => Ok(CallToolResponse::Task(tasks::created(&look))),
+        Ok(look) if may_be_task && look.state.exit().is_none() => {
+            Ok(CallToolResponse::Task(tasks::created(&tools.shell, &look).await))
+        }
         looked => Ok(command_result(looked).into()),
     }
 }
@@ -186,7 +188,7 @@ async fn read_output(tools: &Tools, call: &Call) -> ToolOutcome {
     };
     let stream = arguments.stream.map(StreamName::stream);
     let request = ReadRequest { from, stream, max_output_tokens: arguments.max_output_tokens };
-    Ok(command_result(tools.shell.read(arguments.session_id.number(), request).await).into())
+    Ok(command_result(call.attend(tools.shell.read(arguments.session_id.number(), request)).await?).into())
 }
 
 async fn list_sessions(tools: &Tools, call: &Call) -> ToolOutcome {
@@ -194,7 +196,7 @@ async fn list_sessions(tools: &Tools, call: &Call) -> ToolOutcome {
         Ok(arguments) => arguments,
         Err(why) => return Ok(failed(why).into()),
     };
-    let listed = match tools.shell.list(arguments.environment_id.as_deref()).await {
+    let listed = match call.attend(tools.shell.list(arguments.environment_id.as_deref())).await? {
         Ok(listed) => listed,
         Err(error) => return Ok(failed(error).into()),
     };
@@ -219,7 +221,7 @@ async fn kill_session(tools: &Tools, call: &Call) -> ToolOutcome {
         return outcome;
     }
     let grace = arguments.grace_ms.map(Duration::from_millis);
-    let (terminated, look) = match tools.shell.kill(session, grace).await {
+    let (terminated, look) = match call.attend(tools.shell.kill(session, grace)).await? {
         Ok(killed) => killed,
         Err(error) => return Ok(failed(error).into()),
     };

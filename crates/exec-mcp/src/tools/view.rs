@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use exec_env::screen::{Screen, ScreenQuery};
-use exec_env::view::{Grep, Position, Since, View, ViewLine, ViewPart, ViewQuery};
+use exec_env::view::{CONTEXT_LINES, Grep, LeftOut, Position, Since, View, ViewLine, ViewPart, ViewQuery};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +58,7 @@ struct SearchOutputArguments {
     /// Only the last so many lines; with a pattern, the last that match.
     #[serde(default)]
     last_lines: Option<u64>,
-    /// Only from this line on, counted from 1.
+    /// Only from this line on, counted from 1 where the view begins.
     #[serde(default)]
     first_line: Option<u64>,
     /// Only up to this line.
@@ -123,10 +123,13 @@ async fn search_output(tools: &Tools, call: &Call) -> ToolOutcome {
         Ok(arguments) => arguments,
         Err(why) => return Ok(failed(why).into()),
     };
+    if let Err(why) = arguments.check() {
+        return Ok(failed(why).into());
+    }
     let session = arguments.session_id.number();
     match call.attend(tools.shell.view(session, arguments.query())).await? {
         Ok(view) => {
-            let shown = OutputView::of(&view, arguments.pattern.is_some());
+            let shown = OutputView::of(&view, &arguments);
             Ok(structured(shown.text(), &shown).into())
         }
         Err(error) => Ok(failed(error).into()),
@@ -149,11 +152,22 @@ async fn show_screen(tools: &Tools, call: &Call) -> ToolOutcome {
 }
 
 impl SearchOutputArguments {
+    fn check(&self) -> Result<(), &'static str> {
+        match (self.last_lines, self.first_line, self.last_line) {
+            (Some(0), ..) => Err("last_lines must be at least 1"),
+            (Some(_), Some(_), _) | (Some(_), _, Some(_)) => Err(
+                "give last_lines, or first_line and last_line: the last lines have no numbers that could be asked for",
+            ),
+            (None, first, Some(last)) if last < first.unwrap_or(1).max(1) => Err("last_line is before first_line"),
+            _ => Ok(()),
+        }
+    }
+
     fn query(&self) -> ViewQuery {
         let part = match (self.last_lines, self.first_line, self.last_line) {
             (Some(lines), ..) => ViewPart::tail(lines),
             (None, None, None) => ViewPart::ALL,
-            (None, first, last) => ViewPart::Lines { first: first.unwrap_or(1), last: last.unwrap_or(u64::MAX) },
+            (None, first, last) => ViewPart::Lines { first: first.unwrap_or(1).max(1), last: last.unwrap_or(u64::MAX) },
         };
         ViewQuery {
             from: Position { after: self.after_seq.unwrap_or(0), skip_bytes: 0 },
@@ -176,26 +190,22 @@ impl SearchOutputArguments {
 }
 
 impl OutputView {
-    fn of(view: &View, searched: bool) -> Self {
-        let (head, tail) = view.lines.split_at(view.head_lines.min(view.lines.len()));
+    fn of(view: &View, arguments: &SearchOutputArguments) -> Self {
+        let searched = arguments.pattern.is_some();
         let mut output = String::new();
         if let Some(gap) = &view.gap {
-            let _ = writeln!(output, "[{} bytes before this were dropped from the full log]", gap.dropped_bytes);
+            let moved = first_line_has_moved(view, arguments).unwrap_or_default();
+            let _ = writeln!(output, "[{} bytes before this were dropped from the full log{moved}]", gap.dropped_bytes);
         }
-        head.iter().for_each(|line| write_line(&mut output, line, searched));
-        if view.left_out.bytes > 0 {
-            let lines = view.left_out.lines.map(|lines| format!("{lines} lines, ")).unwrap_or_default();
-            let matches = match view.left_out.matches {
-                0 => String::new(),
-                matches => format!("{matches} of them match, "),
-            };
-            let _ = writeln!(
-                output,
-                "[{lines}{matches}{} bytes are left out; on: after_seq={}]",
-                view.left_out.bytes, view.next.after
-            );
+        let left_out = left_out(view, arguments);
+        let is_tail = arguments.last_lines.is_some();
+        if let Some(note) = left_out.as_ref().filter(|_| is_tail) {
+            let _ = writeln!(output, "{note}");
         }
-        tail.iter().for_each(|line| write_line(&mut output, line, searched));
+        view.lines.iter().for_each(|line| write_line(&mut output, line, searched));
+        if let Some(note) = left_out.filter(|_| !is_tail) {
+            let _ = writeln!(output, "{note}");
+        }
         let matches = searched.then_some(view.matches);
         Self { output, matches, left_out_bytes: view.left_out.bytes, last_seq: view.last_seq }
     }
@@ -210,6 +220,76 @@ impl OutputView {
     }
 }
 
+/// What is not shown of what was asked for, and the call that shows it. Lines keep their numbers in such a call, because it
+/// begins where this one did ([`counted_from_here`]).
+fn left_out(view: &View, arguments: &SearchOutputArguments) -> Option<String> {
+    let LeftOut { bytes, lines, matches } = view.left_out;
+    if bytes == 0 {
+        return None;
+    }
+    let lines = lines.map(|lines| format!("{lines} lines, ")).unwrap_or_default();
+    let matches = if matches > 0 { format!("{matches} of them match, ") } else { String::new() };
+    let what = format!("{lines}{matches}{bytes} bytes");
+    if let Some(wanted) = arguments.last_lines {
+        return Some(format!("[before this {what} are left out: {}]", left_out_before(view, arguments, wanted)));
+    }
+    let is_complete = view.next >= Position { after: view.last_seq, skip_bytes: 0 };
+    let next = view.lines.last().and_then(|line| Some(line.number? + line.repeats + 1));
+    Some(match next {
+        Some(next) if !is_complete && arguments.last_line.is_none_or(|last| next <= last) => {
+            let without = if arguments.since_seconds.is_some() { " and without since_seconds" } else { "" };
+            let from = counted_from_here(view, arguments);
+            format!("[{what} are left out: the same call with {from}first_line={next}{without} goes on]")
+        }
+        _ => format!("[{what} are left out: {NOT_ASKED_FOR}]"),
+    })
+}
+
+const NOT_ASKED_FOR: &str = "they are not what was asked for";
+
+/// How to see what comes before the last lines.
+fn left_out_before(view: &View, arguments: &SearchOutputArguments, wanted: u64) -> String {
+    if arguments.pattern.is_some() && shows_all_matches(view, arguments.context_lines) {
+        return NOT_ASKED_FOR.to_owned();
+    }
+    // Where it was the size that cut them, to ask for more of them would show the same again.
+    let is_cut_by_size =
+        (view.lines.len() as u64) < wanted || view.lines.first().is_some_and(|first| first.cut_bytes > 0);
+    let more = if is_cut_by_size { "" } else { "more last_lines show more of them, " };
+    let without = if arguments.since_seconds.is_some() { " and since_seconds" } else { "" };
+    let from = counted_from_here(view, arguments);
+    format!("{more}{from}first_line=1 in place of last_lines{without} shows them from the beginning")
+}
+
+/// Whether all lines that match are there, and before the first of them what is asked for around it. The last lines hold
+/// whatever follows it.
+fn shows_all_matches(view: &View, context_lines: u32) -> bool {
+    let Some(first) = view.lines.iter().position(|line| line.is_match) else { return view.matches == 0 };
+    let before: u64 = view.lines[..first].iter().map(|line| 1 + line.repeats).sum();
+    let wanted = view.lines[first].number.map_or(0, |number| number - 1).min(context_lines.min(CONTEXT_LINES).into());
+    let is_whole = view.lines[0].cut_bytes == 0;
+    view.left_out.matches == 0 && before >= wanted && is_whole
+}
+
+/// What a call needs beside `first_line` to count lines as this one does. What began some seconds ago, or behind what a full log
+/// has dropped, begins elsewhere by the time of the next call.
+fn counted_from_here(view: &View, arguments: &SearchOutputArguments) -> String {
+    match arguments.since_seconds.is_some() || view.gap.is_some() {
+        true => format!("after_seq={}, ", view.first_seq.saturating_sub(1)),
+        false => String::new(),
+    }
+}
+
+/// A full log may have dropped the lines from which an earlier view has counted: then the same number is another line.
+fn first_line_has_moved(view: &View, arguments: &SearchOutputArguments) -> Option<String> {
+    let first = arguments.first_line.filter(|first| *first > 1)?;
+    Some(format!(
+        ", so lines are counted from entry {}: what an earlier view has called line {first} may come before this, and \
+         first_line=1 shows all that is left",
+        view.first_seq
+    ))
+}
+
 /// With its number where that is known; in a search, a line that only stands near a match is told from one that matches.
 fn write_line(output: &mut String, line: &ViewLine, searched: bool) {
     let mark = if searched && !line.is_match { '-' } else { ':' };
@@ -218,7 +298,7 @@ fn write_line(output: &mut String, line: &ViewLine, searched: bool) {
         None => write!(output, "{}", String::from_utf8_lossy(&line.text)),
     };
     if line.cut_bytes > 0 {
-        let _ = write!(output, " [{} bytes of this line are left out]", line.cut_bytes);
+        let _ = write!(output, " [{} bytes of this line are left out: read_output shows them]", line.cut_bytes);
     }
     if line.repeats > 0 {
         let _ = write!(output, " [repeated {} times more]", line.repeats);

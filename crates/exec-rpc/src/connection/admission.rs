@@ -44,13 +44,13 @@ pub(super) struct ArrivedRequest {
 }
 
 pub(super) enum Admission {
-    Room(Room),
+    Admitted(AdmissionPermits),
     /// There is no room, and none has become free for a while; the text says of what.
     Busy(String),
 }
 
 /// The place of a request until its answer was sent, and the memory of a large one.
-pub(super) struct Room {
+pub(super) struct AdmissionPermits {
     pub(super) slot: OwnedSemaphorePermit,
     pub(super) memory: Option<OwnedSemaphorePermit>,
 }
@@ -90,11 +90,11 @@ impl Default for AdmissionControl {
 impl AdmissionControl {
     /// Room for it, if there is some now.
     pub(super) fn try_admit(&mut self, arrival: &Arrival) -> Option<Admission> {
-        let room = self.pool_of(arrival).try_take(arrival.large_bytes())?;
+        let permits = self.pool_of(arrival).try_take(arrival.large_bytes())?;
         if arrival.may_wait() {
             self.stuck = false;
         }
-        Some(Admission::Room(room))
+        Some(Admission::Admitted(permits))
     }
 
     /// An arrival for which there is no room is kept from now on.
@@ -108,12 +108,12 @@ impl AdmissionControl {
         let Some(arrival) = arrival else { return std::future::pending().await };
         let taken = self.pool_of(arrival).take(arrival.large_bytes());
         if !arrival.may_wait() {
-            return Admission::Room(taken.await);
+            return Admission::Admitted(taken.await);
         }
         match tokio::time::timeout_at(self.patient_until, taken).await {
-            Ok(room) => {
+            Ok(permits) => {
                 self.stuck = false;
-                Admission::Room(room)
+                Admission::Admitted(permits)
             }
             Err(_) => {
                 self.stuck = true;
@@ -163,21 +163,21 @@ impl Pool {
         Self { slots: Arc::new(Semaphore::new(slots)), memory: Arc::new(Semaphore::new(memory_kib)), memory_kib }
     }
 
-    fn try_take(&self, large_bytes: usize) -> Option<Room> {
+    fn try_take(&self, large_bytes: usize) -> Option<AdmissionPermits> {
         let memory = match self.kib(large_bytes) {
             0 => None,
             kib => Some(self.memory.clone().try_acquire_many_owned(kib).ok()?),
         };
-        Some(Room { slot: self.slots.clone().try_acquire_owned().ok()?, memory })
+        Some(AdmissionPermits { slot: self.slots.clone().try_acquire_owned().ok()?, memory })
     }
 
-    async fn take(&self, large_bytes: usize) -> Room {
+    async fn take(&self, large_bytes: usize) -> AdmissionPermits {
         const NEVER_CLOSED: &str = "nobody closes these semaphores";
         let memory = match self.kib(large_bytes) {
             0 => None,
             kib => Some(self.memory.clone().acquire_many_owned(kib).await.expect(NEVER_CLOSED)),
         };
-        Room { slot: self.slots.clone().acquire_owned().await.expect(NEVER_CLOSED), memory }
+        AdmissionPermits { slot: self.slots.clone().acquire_owned().await.expect(NEVER_CLOSED), memory }
     }
 
     /// The largest message takes all of the memory, however little that is.

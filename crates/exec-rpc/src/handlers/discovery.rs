@@ -25,7 +25,7 @@ pub(crate) async fn roots(context: RequestContext, params: DiscoverRootsParams) 
     // One after another: each may hold many files, and together they must fit one response.
     let memory = context.connection.reserve_response_memory(DISCOVERY_BYTES).await;
     let mut room =
-        scan::Room { content_bytes: DISCOVERY_BYTES, items: DISCOVERY_ITEMS, path_bytes: DISCOVERY_PATH_BYTES };
+        scan::ResponseRoom { content_bytes: DISCOVERY_BYTES, items: DISCOVERY_ITEMS, path_bytes: DISCOVERY_PATH_BYTES };
     let mut roots = Vec::with_capacity(params.roots.len());
     for (root, files) in params.roots.into_iter().zip(views) {
         roots.push(scan::root(&*files, root.id, root.path, &mut room).await);

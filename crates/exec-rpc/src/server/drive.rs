@@ -12,7 +12,7 @@ use crate::audit::AuditEvent;
 use crate::connection::CloseRequest;
 use crate::limits::OBSERVERS;
 use crate::reply;
-use crate::session::{Ask, Attachment, Attendee, ConnectionId, DriveRefusal, Session};
+use crate::session::{Attachment, Attendee, ConnectionId, DriveRefusal, DriveRequestOutcome, Session};
 
 impl Server {
     /// Attaches a connection as an observer. It needs the right to resume the session, and takes it from nobody. Also returns
@@ -42,13 +42,13 @@ impl Server {
         let mut state = self.lock();
         let asked = session.attendance().ask(caller)?;
         let answer = match asked {
-            Ask::Drives => None,
-            Ask::Waits(answer) => {
+            DriveRequestOutcome::Drives => None,
+            DriveRequestOutcome::Waits(answer) => {
                 drop(state);
                 session.tell_attendance();
                 Some(answer)
             }
-            Ask::Free => {
+            DriveRequestOutcome::Free => {
                 state.hand_over(session, caller)?;
                 drop(state);
                 self.tell_drive(session);

@@ -57,7 +57,7 @@ pub(crate) enum DriveRefusal {
 
 /// What became of a request for the drive.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum DriveRequestOutcome {
     /// The caller drives already.
     Drives,
     /// Nobody drives, so it can be had at once.
@@ -134,18 +134,18 @@ impl Attendance {
     }
 
     /// An observer asks for the drive. A second request replaces its first, which is answered as refused.
-    pub(crate) fn ask(&mut self, id: ConnectionId) -> Result<Ask, DriveRefusal> {
+    pub(crate) fn ask(&mut self, id: ConnectionId) -> Result<DriveRequestOutcome, DriveRefusal> {
         match &self.driver {
-            Some(driver) if driver.id == id => return Ok(Ask::Drives),
+            Some(driver) if driver.id == id => return Ok(DriveRequestOutcome::Drives),
             Some(driver) if !driver.is_told => return Err(DriveRefusal::DriverIsNotTold),
             Some(_) => {}
-            None => return Ok(Ask::Free),
+            None => return Ok(DriveRequestOutcome::Free),
         }
         let observer = self.observer(id).ok_or(DriveRefusal::NotAttached)?;
         observer.answer(DriveStatus::Refused);
         let (sender, answer) = oneshot::channel();
         observer.ask = Some(sender);
-        Ok(Ask::Waits(answer))
+        Ok(DriveRequestOutcome::Waits(answer))
     }
 
     /// The driver refuses the drive to an observer.
@@ -249,9 +249,9 @@ mod tests {
         attendance
     }
 
-    fn waits(asked: Result<Ask, DriveRefusal>) -> oneshot::Receiver<DriveStatus> {
+    fn waits(asked: Result<DriveRequestOutcome, DriveRefusal>) -> oneshot::Receiver<DriveStatus> {
         match asked {
-            Ok(Ask::Waits(answer)) => answer,
+            Ok(DriveRequestOutcome::Waits(answer)) => answer,
             other => panic!("it should wait: {other:?}"),
         }
     }
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(attendance.heir(), Some(OTHER), "the first has given up");
         drop(other);
         assert_eq!(attendance.heir(), None);
-        assert!(matches!(attendance.ask(ONE), Ok(Ask::Free)));
+        assert!(matches!(attendance.ask(ONE), Ok(DriveRequestOutcome::Free)));
     }
 
     #[test]

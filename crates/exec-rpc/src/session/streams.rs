@@ -279,8 +279,8 @@ pub(crate) enum BadPosition {
     TooLarge,
 }
 
-enum Found {
-    Chunk(Result<Chunk, StreamError>),
+enum FoundChunk {
+    Ready(Result<Chunk, StreamError>),
     /// It is the next to be read.
     Next,
     Later,
@@ -310,17 +310,17 @@ impl SessionStream {
         loop {
             progress.borrow_and_update();
             match shared.find(seq)? {
-                Found::Chunk(chunk) => return Ok(chunk),
-                Found::Later => {
+                FoundChunk::Ready(chunk) => return Ok(chunk),
+                FoundChunk::Later => {
                     // The sender is ours.
                     let _ = progress.changed().await;
                     continue;
                 }
-                Found::Next => {}
+                FoundChunk::Next => {}
             }
             let _reading = shared.reading.lock().await;
             // Another may have read it while this one waited for its turn.
-            if matches!(shared.find(seq)?, Found::Next) {
+            if matches!(shared.find(seq)?, FoundChunk::Next) {
                 let read = shared.stream.read().await;
                 shared.keep(read);
             }
@@ -406,7 +406,7 @@ impl StreamShared {
         Ok(())
     }
 
-    fn find(&self, seq: u64) -> Result<Found, BadPosition> {
+    fn find(&self, seq: u64) -> Result<FoundChunk, BadPosition> {
         let incoming = lock(&self.incoming);
         if seq < incoming.first {
             return Err(BadPosition::Acknowledged(seq));
@@ -415,13 +415,13 @@ impl StreamShared {
             return Err(BadPosition::BeyondWindow(seq));
         }
         if let Some(bytes) = incoming.kept.get((seq - incoming.first) as usize) {
-            return Ok(Found::Chunk(Ok(Chunk::Bytes(bytes.clone()))));
+            return Ok(FoundChunk::Ready(Ok(Chunk::Bytes(bytes.clone()))));
         }
         Ok(match &incoming.end {
-            Some(Ok(())) => Found::Chunk(Ok(Chunk::Eof)),
-            Some(Err(error)) => Found::Chunk(Err(error.clone())),
-            None if seq == incoming.next() => Found::Next,
-            None => Found::Later,
+            Some(Ok(())) => FoundChunk::Ready(Ok(Chunk::Eof)),
+            Some(Err(error)) => FoundChunk::Ready(Err(error.clone())),
+            None if seq == incoming.next() => FoundChunk::Next,
+            None => FoundChunk::Later,
         })
     }
 

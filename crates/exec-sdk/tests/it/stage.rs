@@ -89,8 +89,8 @@ async fn obey(control: TcpListener, proxy: Arc<CuttingProxy>) {
     }
 }
 
-/// Runs a program of an SDK that works on the machine behind ssh and says, line by line, what it wants to have killed there. Returns
-/// what it said.
+/// Runs a program of an SDK that works on the machine behind ssh and says, line by line, what it wants to have killed
+/// there. Returns what it said.
 pub(crate) fn run_while_killing(mut program: std::process::Command, far: &Far) -> Vec<String> {
     let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
     let mut answers = child.stdin.take().expect("piped");

@@ -78,7 +78,7 @@ pub(crate) struct HeadArgs {
     /// Which files
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<OsString>,
-    /// How many lines
+    /// How many lines; -20 means the same as -n 20
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     pub(crate) lines: u64,
     /// How many bytes instead, as 100 or 64K

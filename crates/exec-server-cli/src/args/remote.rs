@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use exec_client::bootstrap::Place;
+use exec_client::bootstrap::BootstrapTarget;
 use exec_core::Signal;
 use exec_transport::ConnectUrl;
 
@@ -182,7 +182,8 @@ pub(crate) struct KillArgs {
     /// How long they may take after TERM, before KILL; 0 kills at once
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
     pub(crate) grace: Duration,
-    /// Send this signal to the program instead of ending it: HUP, INT, QUIT, KILL, USR1, USR2, TERM, CONT, STOP or WINCH
+    /// Send this signal to the program instead of ending it: HUP, INT, QUIT, KILL, USR1, USR2, TERM, CONT, STOP or WINCH; -HUP
+    /// and -9 mean the same
     #[arg(short, long, value_name = "SIGNAL", value_parser = signal, conflicts_with_all = ["grace", "forget"])]
     pub(crate) signal: Option<Signal>,
     /// With --signal: also if somebody is attached to it, who is disconnected then
@@ -289,8 +290,8 @@ pub(crate) struct CheckArgs {
 
 /// Checked here, but kept as it was written.
 fn server_url(text: &str) -> Result<String, String> {
-    if Place::is_meant_by(text) {
-        return text.parse::<Place>().map(|_| text.to_owned()).map_err(|error| error.to_string());
+    if BootstrapTarget::is_meant_by(text) {
+        return text.parse::<BootstrapTarget>().map(|_| text.to_owned()).map_err(|error| error.to_string());
     }
     text.parse::<ConnectUrl>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }

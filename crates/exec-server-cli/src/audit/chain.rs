@@ -18,12 +18,12 @@ const HASH_MEMBER: &str = ",\"hash\":\"";
 
 /// Where a chain stands: the last line's number and hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Link {
+pub(super) struct ChainEnd {
     pub(super) seq: u64,
     pub(super) hash: String,
 }
 
-impl Default for Link {
+impl Default for ChainEnd {
     fn default() -> Self {
         Self { seq: 0, hash: NO_HASH.to_owned() }
     }
@@ -50,7 +50,7 @@ pub(super) struct ReadLine {
     pub(super) hash: String,
 }
 
-impl Link {
+impl ChainEnd {
     /// The line of an event that comes next, with its newline, and where the chain stands then.
     pub(super) fn next_line(&self, at_ms: u64, event: &AuditEvent) -> serde_json::Result<(Vec<u8>, Self)> {
         let seq = self.seq + 1;
@@ -82,7 +82,7 @@ pub(super) fn read_line(line: &[u8]) -> Result<ReadLine, &'static str> {
 #[derive(Debug, Default)]
 pub(super) struct Verifier {
     /// `None` before the first line.
-    last: Option<Link>,
+    last: Option<ChainEnd>,
     pub(super) lines: u64,
     /// The number of the first line that was given.
     pub(super) first_seq: u64,
@@ -108,12 +108,12 @@ impl Verifier {
             }
             Some(_) => {}
         }
-        self.last = Some(Link { seq: read.seq, hash: read.hash.clone() });
+        self.last = Some(ChainEnd { seq: read.seq, hash: read.hash.clone() });
         self.lines += 1;
         Ok(read)
     }
 
-    pub(super) fn last(&self) -> Option<&Link> {
+    pub(super) fn last(&self) -> Option<&ChainEnd> {
         self.last.as_ref()
     }
 }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn log(count: u64) -> Vec<Vec<u8>> {
-        let mut link = Link::default();
+        let mut end = ChainEnd::default();
         let mut lines = Vec::new();
         for at in 0..count {
             let event = AuditEvent::FileChanged {
@@ -135,14 +135,14 @@ mod tests {
                 paths: vec![format!("file:///w/\u{202e}\"{at}")],
                 outcome: exec_rpc::audit::Outcome::Done,
             };
-            let (line, next) = link.next_line(at, &event).expect("plain data");
+            let (line, next) = end.next_line(at, &event).expect("plain data");
             lines.push(line);
-            link = next;
+            end = next;
         }
         lines
     }
 
-    fn verify(lines: &[Vec<u8>]) -> Result<Option<Link>, String> {
+    fn verify(lines: &[Vec<u8>]) -> Result<Option<ChainEnd>, String> {
         let mut verifier = Verifier::default();
         let text: Vec<u8> = lines.concat();
         let mut rest = text.as_slice();
@@ -192,7 +192,7 @@ mod tests {
             let kept = read_line(log(6)[5].trim_ascii_end()).expect("it is good").hash;
             let first = read_line(log(6)[0].trim_ascii_end()).expect("it is good").seq;
             // What was cut off at an end leaves a whole chain, which does not begin with 1 or does not end with what was kept.
-            let is_whole = |last: Option<Link>| {
+            let is_whole = |last: Option<ChainEnd>| {
                 let begins = read_line(lines[0].trim_ascii_end()).is_ok_and(|line| line.seq == first);
                 begins && last.is_some_and(|last| last.hash == kept)
             };

@@ -20,7 +20,7 @@ use anyhow::{Context, bail, ensure};
 use exec_rpc::audit::{AuditEvent, AuditReceiver, AuditRecord};
 use rustix::fs::{FlockOperation, OFlags};
 
-use super::chain::{Link, Verifier};
+use super::chain::{ChainEnd, Verifier};
 
 /// How long a written line may wait to be synced, and how often a log that cannot be written is tried again.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub(crate) struct AuditLog {
     file: File,
     /// Up to where the file has whole lines.
     bytes: u64,
-    link: Link,
+    chain_end: ChainEnd,
     is_synced: bool,
     /// Events that could not be written.
     lost: u64,
@@ -63,19 +63,19 @@ impl AuditLog {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .with_context(|| format!("another server writes the audit log {}", options.path.display()))?;
         let mut file = open_file(&options.path)?;
-        let (mut link, whole, torn, exited) = read_tail(&mut file, &options.path)?;
-        if link.seq == 0 {
+        let (mut chain_end, whole, torn, exited) = read_tail(&mut file, &options.path)?;
+        if chain_end.seq == 0 {
             // Its predecessor was rotated, and then came the end.
             let rotated = beside(&options.path, "1");
             if rotated.exists() {
-                link = read_tail(&mut open_file(&rotated)?, &rotated)?.0;
+                chain_end = read_tail(&mut open_file(&rotated)?, &rotated)?.0;
             }
         }
         if !torn.is_empty() {
             file.set_len(whole).context("cannot cut a torn line off the audit log")?;
         }
         let mut log =
-            Self { options, file, bytes: whole, link, is_synced: false, lost: 0, is_over: false, _lock: lock };
+            Self { options, file, bytes: whole, chain_end, is_synced: false, lost: 0, is_over: false, _lock: lock };
         if !torn.is_empty() {
             let shown = &torn[..torn.len().min(TORN_TEXT_BYTES)];
             let text = String::from_utf8_lossy(shown).into_owned();
@@ -161,13 +161,13 @@ impl AuditLog {
 
     fn try_append(&mut self, at: SystemTime, event: &AuditEvent) -> anyhow::Result<()> {
         let at_ms = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let (line, next) = self.link.next_line(at_ms, event).context("an event cannot be encoded")?;
+        let (line, next) = self.chain_end.next_line(at_ms, event).context("an event cannot be encoded")?;
         if self.bytes > 0 && self.bytes + line.len() as u64 > self.options.max_bytes {
             self.rotate().context("cannot rotate it")?;
         }
         self.file.write_all(&line)?;
         self.bytes += line.len() as u64;
-        self.link = next;
+        self.chain_end = next;
         self.is_synced = false;
         Ok(())
     }
@@ -259,7 +259,7 @@ fn open_file(path: &Path) -> anyhow::Result<File> {
 
 /// Where the chain of a file stands, how long its whole lines are, what follows them, and which exits it has. A file that
 /// was changed is refused: to go on with it would cover that up.
-fn read_tail(file: &mut File, path: &Path) -> anyhow::Result<(Link, u64, Vec<u8>, HashSet<String>)> {
+fn read_tail(file: &mut File, path: &Path) -> anyhow::Result<(ChainEnd, u64, Vec<u8>, HashSet<String>)> {
     let mut text = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     file.read_to_end(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
@@ -273,8 +273,8 @@ fn read_tail(file: &mut File, path: &Path) -> anyhow::Result<(Link, u64, Vec<u8>
         })?;
         note_exit(&read.event, line, &mut exited);
     }
-    let link = verifier.last().cloned().unwrap_or_default();
-    Ok((link, whole as u64, torn, exited))
+    let chain_end = verifier.last().cloned().unwrap_or_default();
+    Ok((chain_end, whole as u64, torn, exited))
 }
 
 /// Ids may be used again, so a start takes back what an exit has said.

@@ -21,6 +21,7 @@ use crate::connection_status::LinkMonitors;
 use crate::location::FilePath;
 use crate::runtime;
 use crate::signal_listener::SignalListener;
+use crate::stdio;
 
 /// As much as is read at once.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -177,7 +178,7 @@ fn read_stdin() -> anyhow::Result<mpsc::Receiver<std::io::Result<Bytes>>> {
     let read = move || {
         loop {
             let mut block = Vec::with_capacity(BLOCK_BYTES);
-            let read = std::io::Read::take(std::io::stdin().lock(), BLOCK_BYTES as u64);
+            let read = std::io::Read::take(stdio::stdin(), BLOCK_BYTES as u64);
             let block = match std::io::Read::read_to_end(&mut { read }, &mut block) {
                 Ok(0) => return,
                 Ok(_) => Ok(block.into()),

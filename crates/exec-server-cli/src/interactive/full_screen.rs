@@ -6,6 +6,8 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::stdio;
+
 /// The modes of the alternate screen: xterm's, and the two older ones.
 const MODES: [&[u8]; 3] = [b"1049", b"1047", b"47"];
 
@@ -36,8 +38,7 @@ impl FullScreen {
     /// Gives the user's screen back, if the program still has it: we have left it, or it was killed.
     pub(crate) fn leave(&self) {
         if self.0.swap(false, Ordering::Relaxed) {
-            let mut stdout = std::io::stdout();
-            let _ = stdout.write_all(GIVE_BACK).and_then(|()| stdout.flush());
+            let _ = stdio::stdout().write_all(GIVE_BACK);
         }
     }
 }

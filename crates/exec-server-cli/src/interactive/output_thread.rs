@@ -4,15 +4,15 @@
 //! then stops taking pages, and the log holds what comes.
 
 use std::fmt;
-use std::io;
-use std::os::fd::BorrowedFd;
+use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
+
+use crate::stdio;
 
 /// Batches in flight: one is being written, one is ready, so that the thread never waits for the log.
 const DEPTH: usize = 2;
@@ -120,24 +120,13 @@ fn write_batches(batches: &Receiver<OutputBatch>, sender: &mpsc::Sender<Result<(
 
 fn write_batch(batch: &OutputBatch) -> Result<(), OutputError> {
     for OutputChunk { to, bytes } in batch {
-        let descriptor = match to {
-            OutputStream::Stdout => rustix::stdio::stdout(),
-            OutputStream::Stderr => rustix::stdio::stderr(),
+        let mut descriptor = match to {
+            OutputStream::Stdout => stdio::stdout(),
+            OutputStream::Stderr => stdio::stderr(),
         };
-        write_all(descriptor, bytes).map_err(|errno| OutputError { to: *to, errno })?;
-    }
-    Ok(())
-}
-
-fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match rustix::io::write(to, bytes) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(Errno::INTR) => {}
-            // A process that shares the descriptor has made it non-blocking.
-            Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(&to, PollFlags::OUT)], None)),
-            Err(errno) => return Err(errno),
-        }
+        let failed =
+            |error: io::Error| OutputError { to: *to, errno: Errno::from_io_error(&error).unwrap_or(Errno::IO) };
+        descriptor.write_all(bytes).map_err(failed)?;
     }
     Ok(())
 }

@@ -1,15 +1,19 @@
 //! `logs` with `--tail`, `--grep`, `--since` or `--plain`: the server chooses the lines, and what it leaves out is said on
-//! stderr, in numbers. What comes later (`--follow`) is chosen here, line by line, with the same engine.
+//! stderr, in numbers. What comes later (`--follow`) is chosen here, line by line, with the same engine. A line on which
+//! that may depend waits for its end meanwhile.
 
 use std::fmt::Write as _;
 
 use anyhow::Context;
 use bytes::{BufMut, BytesMut};
+use exec_client::LinkState;
 use exec_core::limits::ATTACHED_READER_TIMEOUT;
-use exec_core::{EntryBody, Page, Stream};
+use exec_core::{EntryBody, Page, Seq, Stream};
+use exec_env::process::ProcessError;
 use exec_env::view::{Chunk, Grep, Position, Since, View, ViewEngine, ViewLine, ViewPart, ViewQuery};
 
 use crate::args::LogsArgs;
+use crate::connection_status::LinkMonitor;
 use crate::detached_session::DetachedSession;
 use crate::interactive::PAGE_BYTES;
 use crate::interactive::output_thread::{OutputBatch, OutputChunk, OutputStream, OutputThread};
@@ -19,6 +23,9 @@ use crate::messages;
 /// a view.
 const PIECE_BYTES: usize = 8 << 10;
 
+/// Only stdout and stderr can have unfinished lines at once: with a terminal there is one stream.
+const MOST_UNFINISHED: u64 = 2;
+
 pub(super) fn is_asked_for(args: &LogsArgs) -> bool {
     args.tail.is_some() || args.grep.is_some() || args.since.is_some() || args.plain
 }
@@ -27,21 +34,28 @@ pub(super) async fn print(args: &LogsArgs, session: &DetachedSession) -> anyhow:
     let mut output = OutputThread::open().context("cannot start the thread that writes output")?;
     let mut query = query(args);
     let mut notes = LeftOutNotes::default();
+    let (mut first_seq, mut unfinished) = (None, Vec::new());
     loop {
-        let view = session.processes().view(&session.id, query.clone()).await.context("cannot read the output")?;
+        let mut view = session.processes().view(&session.id, query.clone()).await.context("cannot read the output")?;
+        let first_seq = *first_seq.get_or_insert(view.first_seq);
+        let is_last = args.tail.is_some() || view.next.after >= view.last_seq;
+        if is_last && args.follow && (args.grep.is_some() || args.plain) {
+            unfinished = unfinished_lines(session, first_seq, view.last_seq).await?;
+            view.lines.retain(|line| !unfinished.iter().any(|begun| is_shown_of(begun, line)));
+        }
         write(&mut output, batch(&view.lines)).await?;
         notes.add(&view, args);
         query.from = view.next;
         // The range of the first view holds for all, so that a program that prints faster than we do does not keep us here.
         query.upto.get_or_insert(view.last_seq);
         query.since = None;
-        if args.tail.is_some() || view.next.after >= view.last_seq {
+        if is_last {
             break;
         }
     }
     notes.print(args);
     if args.follow {
-        follow(&mut output, session, query).await?;
+        follow(&mut output, session, query, &unfinished).await?;
     }
     output.close();
     Ok(())
@@ -64,14 +78,68 @@ fn query(args: &LogsArgs) -> ViewQuery {
     }
 }
 
-/// What comes after the view, until the output ends.
-async fn follow(output: &mut OutputThread, session: &DetachedSession, query: ViewQuery) -> anyhow::Result<()> {
+/// The lines at the end of this range that the program has not ended yet, as it has printed them. What it prints next
+/// belongs to them, so that only then is known whether they match, and how they look without escape sequences.
+async fn unfinished_lines(session: &DetachedSession, first_seq: Seq, last_seq: Seq) -> anyhow::Result<Vec<ViewLine>> {
+    let query = ViewQuery {
+        from: Position { after: first_seq.saturating_sub(1), skip_bytes: 0 },
+        upto: Some(last_seq),
+        part: ViewPart::tail(MOST_UNFINISHED),
+        ..ViewQuery::default()
+    };
+    let view = session.processes().view(&session.id, query).await.context("cannot read the output")?;
+    let mut unfinished: Vec<ViewLine> = Vec::new();
+    for line in view.lines.into_iter().rev().take_while(|line| !line.ended) {
+        // Before the end of a line that is too long come pieces of it, which have not ended either.
+        if unfinished.iter().all(|later| later.stream != line.stream) {
+            unfinished.push(line);
+        }
+    }
+    unfinished.reverse();
+    Ok(unfinished)
+}
+
+/// Whether a line of the view is what it shows of this unfinished one, and no piece before it.
+fn is_shown_of(unfinished: &ViewLine, line: &ViewLine) -> bool {
+    !line.ended
+        && (line.stream, line.seq) == (unfinished.stream, unfinished.seq)
+        && line.text.len() <= unfinished.text.len()
+}
+
+enum Event {
+    Page(Result<Option<Page>, ProcessError>),
+    Link(LinkState),
+}
+
+/// What comes after the view, until the output ends. It begins with lines that the view has left unfinished.
+async fn follow(
+    output: &mut OutputThread,
+    session: &DetachedSession,
+    query: ViewQuery,
+    unfinished: &[ViewLine],
+) -> anyhow::Result<()> {
     let after = query.from.after;
     let mut follower = session.processes().follow(&session.id, after).await.context("cannot follow the output")?;
     let query = ViewQuery { part: ViewPart::ALL, upto: None, ..query };
     let mut engine = ViewEngine::new(query).map_err(|why| anyhow::anyhow!("bad regular expression: {why}"))?;
+    for ViewLine { stream, text, seq, .. } in unfinished {
+        engine.push(Chunk { stream: *stream, bytes: text, ends: &[(text.len(), *seq)], skipped_bytes: 0 });
+    }
+    let mut link = LinkMonitor::new(session.environment.link(), session.process.at.to_string(), None, false);
     let mut cursor = after;
-    while let Some(page) = follower.next(PAGE_BYTES).await.context("cannot read the output")? {
+    loop {
+        let event = tokio::select! {
+            page = follower.next(PAGE_BYTES) => Event::Page(page),
+            state = link.changed() => Event::Link(state),
+        };
+        let page = match event {
+            Event::Page(page) => page.context("cannot read the output")?,
+            Event::Link(state) => {
+                link.report(&state, false);
+                continue;
+            }
+        };
+        let Some(page) = page else { break };
         cursor = page.cursor(cursor);
         // Whoever reads our output may be stopped or slow; then the program waits, as at a pipe.
         follower.acknowledge(cursor, ATTACHED_READER_TIMEOUT);

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail};
-use exec_client::{ConnectFailure, Environments, Options, RemoteEnvironment};
+use exec_client::{ConnectFailure, Environments};
 use exec_core::Environ;
 use exec_env::BoxFuture;
 use exec_env::registry::LOCAL;
-use exec_router::limits::{PATIENCE, RECONNECT_TIME};
+use exec_router::limits::PATIENCE;
 use exec_router::{Connector, ConnectorEntry, LinkedEnvironment, Router};
 use exec_tools::environments::{
     CommandDefaults, EnvironmentUnavailable, Environments as ToolEnvironments, RegisteredEnvironments,
@@ -18,14 +18,12 @@ use exec_tools::environments::{
 };
 
 use super::session_files::SessionFiles;
-use super::sessions::{self, Sessions};
+use super::sessions::Sessions;
 use crate::args::{ConnectArgs, McpArgs};
 use crate::local_daemon::{LocalDaemon, START_TIMEOUT};
 use crate::sandbox_choice::SandboxChoice;
-use crate::target::{self, RemoteTarget, Target};
-
-/// The client name that servers show.
-const CLIENT_NAME: &str = "exec-server-mcp";
+use crate::session_server::SessionServer;
+use crate::target::{self, Target};
 
 /// The environments of this command.
 pub(super) struct McpEnvironments {
@@ -39,17 +37,17 @@ impl McpEnvironments {
         let mut defaults = HashMap::new();
         let (mut entries, mut connectors) = (Vec::new(), Vec::new());
         for (id, target) in targets {
-            let (access, patience) = match target {
+            let (server, patience) = match target {
                 Target::Local => {
                     // The server has the directory and the variables of whoever needed it first; commands get ours.
                     let (workdir, environ) = (std::env::current_dir().ok(), Environ::exactly(std::env::vars_os()));
                     defaults.insert(id.clone(), CommandDefaults { workdir, environ });
                     // It may have to be started.
-                    (Access::Local(Arc::new(LocalDaemon::of_this_account()?)), START_TIMEOUT)
+                    (SessionServer::OfAccount(Arc::new(LocalDaemon::of_this_account()?)), START_TIMEOUT)
                 }
-                Target::Remote(remote) => (Access::Remote(remote), PATIENCE),
+                Target::Remote(remote) => (SessionServer::Remote(remote), PATIENCE),
             };
-            let connector = Arc::new(SessionsConnector::new(access)?);
+            let connector = Arc::new(SessionsConnector::new(server)?);
             connectors.push(Arc::clone(&connector));
             entries.push(ConnectorEntry { id, connector, patience });
         }
@@ -161,53 +159,25 @@ fn id_of(target: &Target) -> String {
     }
 }
 
-/// How an environment is reached.
-pub(super) enum Access {
-    /// By the server of this account.
-    Local(Arc<LocalDaemon>),
-    Remote(Box<RemoteTarget>),
-}
-
-impl Access {
-    /// Opens a session, or goes on with one. A connection that breaks is made again for as long as we live.
-    pub(super) async fn open(&self, resume_session: Option<String>) -> Result<RemoteEnvironment, ConnectFailure> {
-        let options = Options {
-            client_name: CLIENT_NAME.to_owned(),
-            give_up: Some(RECONNECT_TIME),
-            detached_ttl: Some(sessions::DETACHED_TTL),
-            resume_session,
-            ..Options::default()
-        };
-        match self {
-            Self::Local(daemon) => match RemoteEnvironment::open(daemon.clone(), options.clone()).await {
-                // A server that was about to end, because nobody used it, has hung up on us. The next one is ours.
-                Err(ConnectFailure::Unreachable { .. }) => RemoteEnvironment::open(daemon.clone(), options).await,
-                opened => opened,
-            },
-            Self::Remote(remote) => remote.connect_quietly(options).await,
-        }
-    }
-
-    /// What the files of its sessions are found by.
-    fn address(&self) -> String {
-        match self {
-            Self::Local(_) => LOCAL.to_owned(),
-            Self::Remote(remote) => remote.address.to_string(),
-        }
+/// What the files of its sessions are found by.
+fn address(server: &SessionServer) -> String {
+    match server {
+        SessionServer::OfAccount(_) => LOCAL.to_owned(),
+        SessionServer::Remote(remote) => remote.address.to_string(),
     }
 }
 
 struct SessionsConnector {
-    access: Arc<Access>,
+    server: Arc<SessionServer>,
     files: SessionFiles,
     /// Of the last connection.
     sessions: Mutex<Option<Arc<Sessions>>>,
 }
 
 impl SessionsConnector {
-    fn new(access: Access) -> anyhow::Result<Self> {
-        let files = SessionFiles::of_environment(&access.address())?;
-        Ok(Self { access: Arc::new(access), files, sessions: Mutex::default() })
+    fn new(server: SessionServer) -> anyhow::Result<Self> {
+        let files = SessionFiles::of_environment(&address(&server))?;
+        Ok(Self { server: Arc::new(server), files, sessions: Mutex::default() })
     }
 
     async fn leave(&self) {
@@ -221,16 +191,16 @@ impl SessionsConnector {
 impl Connector for SessionsConnector {
     fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn LinkedEnvironment>, ConnectFailure>> {
         Box::pin(async move {
-            let sessions = Sessions::open(Arc::clone(&self.access), self.files.clone()).await?;
+            let sessions = Sessions::open(Arc::clone(&self.server), self.files.clone()).await?;
             *self.sessions.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sessions));
             Ok(sessions as Arc<dyn LinkedEnvironment>)
         })
     }
 
     fn describe(&self) -> String {
-        match &*self.access {
-            Access::Local(_) => "this machine".to_owned(),
-            Access::Remote(remote) => remote.describe(),
+        match &*self.server {
+            SessionServer::OfAccount(_) => "this machine".to_owned(),
+            SessionServer::Remote(remote) => remote.describe(),
         }
     }
 }

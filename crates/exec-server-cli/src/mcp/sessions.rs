@@ -21,11 +21,14 @@ use exec_env::view::{View, ViewQuery};
 use exec_env::{BoxFuture, Environment, Files, Http, MachineInfo, NetworkDecider, Processes};
 use exec_router::LinkedEnvironment;
 
-use super::environments::Access;
 use super::session_files::{SessionFile, SessionFiles};
+use crate::session_server::SessionServer;
+
+/// The client name that servers show.
+const CLIENT_NAME: &str = "exec-server-mcp";
 
 /// How long a session that was left lives on: the longest that a server grants by default.
-pub(super) const DETACHED_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
+const DETACHED_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How long leaving may take: whoever ends us waits for it.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,7 +37,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 const ADOPTED: usize = 32;
 
 pub(super) struct Sessions {
-    access: Arc<Access>,
+    server: Arc<SessionServer>,
     files: SessionFiles,
     own: Arc<Held>,
     state: Mutex<State>,
@@ -57,10 +60,10 @@ struct Held {
 }
 
 impl Sessions {
-    pub(super) async fn open(access: Arc<Access>, files: SessionFiles) -> Result<Arc<Self>, ConnectFailure> {
-        let environment = access.open(None).await?;
+    pub(super) async fn open(server: Arc<SessionServer>, files: SessionFiles) -> Result<Arc<Self>, ConnectFailure> {
+        let environment = server.open(CLIENT_NAME, DETACHED_TTL, None).await?;
         let own = Arc::new(Held { environment, file: Mutex::default() });
-        let sessions = Self { access, files, own, state: Mutex::default(), adopting: tokio::sync::Mutex::default() };
+        let sessions = Self { server, files, own, state: Mutex::default(), adopting: tokio::sync::Mutex::default() };
         sessions.write_down_own();
         Ok(Arc::new(sessions))
     }
@@ -106,7 +109,7 @@ impl Sessions {
             if self.lock().adopted.len() >= ADOPTED {
                 break;
             }
-            match self.access.open(Some(file.session.clone())).await {
+            match self.server.open(CLIENT_NAME, DETACHED_TTL, Some(file.session.clone())).await {
                 Ok(environment) => {
                     let held = Arc::new(Held { environment, file: Mutex::new(Some(file)) });
                     match held.environment.processes().list().await {

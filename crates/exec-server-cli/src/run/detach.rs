@@ -103,12 +103,13 @@ async fn start_detached(
 
 fn report(args: &RunArgs, process: &DetachedProcess, started: Started) -> Result<u8, RunFailure> {
     let DetachedProcess { id, session, at, .. } = process;
-    if args.json {
-        messages::print_json(&JsonEvent::Detached { id, pid: started.pid, at: &at.to_string(), session })?;
-        return Ok(0);
-    }
-    messages::print_stdout(format!("{id}\n").as_bytes()).context("cannot write to stdout")?;
-    if !args.quiet {
+    // Whoever cannot be told the id by stdout must find the process all the same.
+    let told = match args.json {
+        true => messages::print_json(&JsonEvent::Detached { id, pid: started.pid, at: &at.to_string(), session }),
+        false => messages::print_stdout(format!("{id}\n").as_bytes()).context("cannot write to stdout"),
+    };
+    told.map_err(|error| anyhow::anyhow!("{error:#}; {id} goes on"))?;
+    if !args.json && !args.quiet {
         messages::print_note(format_args!(
             "{id} runs on {at}: `exec-server attach {id}` goes on with it, also logs, kill, ps"
         ));

@@ -6,6 +6,9 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
+/// Of UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The variables in their order. A mistake is told with its line; values are not, because they may be secrets.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let text = std::fs::read(path).with_context(|| format!("cannot read --env-file {}", path.display()))?;
@@ -21,6 +24,8 @@ struct BadLine {
 }
 
 fn parse(text: &[u8], ours: &dyn Fn(&OsStr) -> Option<OsString>) -> Result<Vec<(OsString, OsString)>, BadLine> {
+    // Editors on Windows begin a file with it. It is no part of a name.
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let mut variables = Vec::new();
     for (line, content) in (1..).zip(text.split(|byte| *byte == b'\n')) {
         let variable = parse_line(content, ours).map_err(|error| BadLine { line, why: error.to_string() })?;
@@ -88,6 +93,13 @@ mod tests {
             pair("A", "2"),
         ];
         assert_eq!(parsed(text).expect("all of it is right"), expected);
+    }
+
+    #[test]
+    fn a_byte_order_mark_before_the_first_name_is_no_part_of_it() {
+        let expected = [("A".to_owned(), "1".to_owned())];
+        assert_eq!(parsed("\u{feff}A=1\n").expect("editors write it"), expected);
+        assert_eq!(parsed("\u{feff}# a comment\nA=1").expect("editors write it"), expected);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::raw_client::{parse, request, send, shell};
+use crate::raw_client::{envelope, parse, request, send, shell};
 use crate::support::{Account, E2bProcess};
 
 const STREAM: (&str, &str) = ("Content-Type", "application/connect+json");
@@ -67,6 +67,44 @@ async fn whoever_sends_what_is_refused_is_told_why() {
         assert_eq!(answer.status, status, "{line}: {}", answer.text());
     }
     is_served(&server).await;
+}
+
+/// The end of a body in chunks is often a packet of its own. If the connection ended because the response began before it, the
+/// client's next request would be lost.
+#[tokio::test]
+async fn a_stream_whose_request_ends_late_leaves_its_connection_to_the_next_one() {
+    let account = Account::new();
+    let server = account.start(&[]).await;
+    let mut started = server.open_stream("process.Process/Start", &[], shell("cat")).await;
+    let pid = started.next().await["event"]["start"]["pid"].clone();
+    let mut stream = tokio::net::TcpStream::connect(&server.envd).await.expect("it listens");
+    for (pid, first, last) in
+        [(&pid, "\"start\"", "\"end\""), (&json!(99_999_999), "", "not_found"), (&json!(99_999_999), "", "not_found")]
+    {
+        let message = envelope(json!({ "process": { "pid": pid } }).to_string().as_bytes());
+        let head = format!(
+            "POST /process.Process/Connect HTTP/1.1\r\nHost: {}\r\nContent-Type: application/connect+json\r\n\
+             Transfer-Encoding: chunked\r\n\r\n{:x}\r\n",
+            server.envd,
+            message.len()
+        );
+        stream.write_all(&[head.as_bytes(), &message, b"\r\n"].concat()).await.expect("it is open");
+        let mut answer = Vec::new();
+        read_until(&mut stream, &mut answer, first).await;
+        stream.write_all(b"0\r\n\r\n").await.expect("it is open");
+        if !first.is_empty() {
+            let killed = json!({ "process": { "pid": pid }, "signal": "SIGNAL_SIGKILL" });
+            assert_eq!(server.call("process.Process/SendSignal", killed).await.status, 200);
+        }
+        read_until(&mut stream, &mut answer, last).await;
+    }
+}
+
+async fn read_until(stream: &mut tokio::net::TcpStream, answer: &mut Vec<u8>, text: &str) {
+    while !String::from_utf8_lossy(answer).contains(text) {
+        let read = stream.read_buf(answer).await.expect("it is open");
+        assert!(read > 0, "the connection ended: {}", String::from_utf8_lossy(answer));
+    }
 }
 
 #[tokio::test]

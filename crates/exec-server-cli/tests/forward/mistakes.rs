@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use crate::server::{Server, Transport};
+use crate::support;
 use crate::{Forwarding, answering, ask, free_port};
 
 #[test]
@@ -87,6 +88,36 @@ fn a_command_line_that_means_nothing_is_refused() {
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(!output.stderr.is_empty());
     }
+}
+
+#[test]
+fn an_address_of_this_machine_is_not_forwarded_to_itself() {
+    for args in [
+        &["8080"][..],
+        &["8080:127.0.0.1:8080"],
+        &["0.0.0.0:8080:localhost:8080"],
+        &["0.0.0.0:8080:127.9.9.9:8080"],
+        &["127.0.0.1:8080:0.0.0.0:8080"],
+        &["127.0.0.1:8080:localhost:8080"],
+        &["/x.sock:/x.sock"],
+        &["-R", "9:9"],
+    ] {
+        let mut forward = support::exec_server(&["forward", "--environment", "local"]);
+        let output = support::finish(forward.args(args));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("forwarded to itself") && said.contains("`build:`"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn what_listens_on_another_address_with_the_same_port_is_forwarded_to() {
+    let there = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = there.local_addr().expect("it is bound").port();
+    let mut forward = support::exec_server(&["forward", "--environment", "local"]);
+    let mut forwarding = Forwarding::start(forward.arg(format!("127.0.0.2:{port}:localhost:{port}")));
+    let _client = std::net::TcpStream::connect(forwarding.listening()).expect("it listens");
+    there.accept().expect("the connection is carried");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `run --detach`, and the commands on detached processes: ps, logs, attach, kill.
 
+use std::process::Output;
+
 use rustix::process::Signal;
 
 use super::server::{Server, Transport};
@@ -137,6 +139,34 @@ fn logs_that_follow_begin_with_the_tail_and_show_only_what_matches() {
     assert_eq!(following.end(), (String::new(), String::new(), 0));
 }
 
+/// The program was in the middle of a line when the logs were asked for.
+#[test]
+fn logs_that_follow_judge_a_line_when_it_has_ended() {
+    let server = Server::start(Transport::Unix);
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let fifo = super::support::fifo(folder.path());
+    let script = format!(
+        r"printf 'early\nerr 1, '; printf 'warn\033[3' >&2; read x < {}; printf '1mred\033[0m\n' >&2; printf '50%%\r100%%\nlast'",
+        fifo.display()
+    );
+    // Each case with what is shown first, and then.
+    let cases: [(&[&str], &str, &str, &str); 4] = [
+        (&["--grep", "err.*50|early"], "early", "err 1, 50%\r100%\n", ""),
+        (&["--grep", "err|early"], "early", "err 1, 50%\r100%\n", ""),
+        (&["--plain"], "early", "100%\nlast", "warnred\n"),
+        (&["--tail", "3", "--plain", "--grep", "red|y$|la"], "early", "last", "warnred\n"),
+    ];
+    for (args, first, rest, err) in cases {
+        let id = server.detach(&["--no-stdin"], &script);
+        let is_there = |logs: &Output| stdout(logs).ends_with(", ") && stderr(logs).ends_with('3');
+        std::iter::repeat_with(|| server.finish(&["logs", &id])).find(is_there);
+        let mut following = Running::start(&mut server.command(&[&["logs", "-f", &id], args].concat()));
+        assert_eq!(following.line(), first, "{args:?}");
+        std::fs::write(&fifo, "go\n").expect("it waits for us");
+        assert_eq!(following.end(), (rest.to_owned(), err.to_owned(), 0), "{args:?}");
+    }
+}
+
 #[test]
 fn screen_shows_what_a_terminal_shows_now_and_earlier() {
     let server = Server::start(Transport::Unix);
@@ -153,6 +183,21 @@ fn screen_shows_what_a_terminal_shows_now_and_earlier() {
     let piped = server.detach(&[], "read x");
     let refused = server.finish(&["screen", &piped]);
     assert!(code(&refused) != 0 && stderr(&refused).contains("has no terminal"), "{refused:?}");
+}
+
+#[test]
+fn whoever_cannot_be_told_the_id_by_stdout_is_told_it_with_the_failure() {
+    let server = Server::start(Transport::Unix);
+    for (name, json) in [("plain", &[][..]), ("lines", &["--json"][..])] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("every Linux has it");
+        let args = ["run", "--connect", &server.url, "--detach", "--name", name];
+        let mut command = server.command(&[&args, json, &["--", "sleep", "1000"]].concat());
+        let output = command.stdout(full).output().expect("the binary can be started");
+        let said =
+            format!("exec-server: cannot write to stdout: No space left on device (os error 28); {name} goes on\n");
+        assert_eq!((code(&output), stderr(&output)), (125, said.as_str()));
+        assert_eq!(code(&server.finish(&["kill", name])), 0);
+    }
 }
 
 /// Nobody was attached while it printed more than its spool holds.

@@ -1,6 +1,6 @@
 //! Help, version, completions, the manual, and the arguments that are not for users.
 
-use super::support::{code, exec_server, finish, stderr, stdout};
+use super::support::{code, exec_server, finish, stderr, stdout, unconfigured};
 
 #[test]
 fn help_and_version_are_answers() {
@@ -50,6 +50,34 @@ fn there_are_completions_for_the_usual_shells() {
         assert_eq!(code(&output), 0, "{shell}");
         assert!(stdout(&output).contains("exec-server"), "{shell}");
     }
+}
+
+#[test]
+fn in_fish_a_name_is_completed_by_names_and_not_by_files() {
+    let home = tempfile::tempdir().expect("a folder can be made");
+    std::fs::write(
+        home.path().join("environments.toml"),
+        "[[environments]]\nid = \"build\"\nurl = \"ws://127.0.0.1:1\"\n",
+    )
+    .expect("the folder is ours");
+    std::fs::write(home.path().join("bundle.tar"), "").expect("the folder is ours");
+    let script = home.path().join("completions.fish");
+    let completions = finish(&mut exec_server(&["completions", "fish"]));
+    std::fs::write(&script, completions.stdout).expect("the folder is ours");
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_exec-server"));
+    let completed = |line: &str| {
+        let mut fish = std::process::Command::new("fish");
+        fish.args(["--no-config", "-c"]).arg(format!("source {}; complete -C '{line}'", script.display()));
+        let path = std::env::var("PATH").expect("there is one");
+        fish.env("PATH", format!("{}:{path}", binary.parent().expect("it is in a folder").display()));
+        unconfigured(&mut fish);
+        fish.env("EXEC_SERVER_HOME", home.path()).env("HOME", home.path()).current_dir(home.path());
+        String::from_utf8(fish.output().expect("`cargo xtask setup` installs fish").stdout).expect("names are text")
+    };
+    assert_eq!(completed("exec-server run --environment b"), "build\n");
+    assert_eq!(completed("exec-server env check b"), "build\n");
+    assert_eq!(completed("exec-server attach b"), "");
+    assert_eq!(completed("exec-server cp b"), "build:\nbundle.tar\n");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
-use exec_testkit::far::{Far, FarOptions, binary, code, stderr, stdout};
+use exec_testkit::far::{Far, FarOptions, binary, code, read_until, stderr, stdout};
 
 #[test]
 fn the_binary_is_sent_once_and_one_that_was_damaged_is_replaced() {
@@ -26,6 +26,25 @@ fn the_binary_is_sent_once_and_one_that_was_damaged_is_replaced() {
     assert!(std::fs::read(&cached).expect("it is there") == std::fs::read(binary()).expect("ours"), "it is not whole");
     let names: Vec<_> = std::fs::read_dir(cached.parent().expect("a folder")).expect("there").flatten().collect();
     assert_eq!(names.len(), 1, "something is left: {names:?}");
+}
+
+#[test]
+fn whoever_waits_at_a_terminal_is_told_how_much_was_sent() {
+    let far = Far::empty();
+    let gate = far.path("gate");
+    assert!(std::process::Command::new("mkfifo").arg(&gate).status().expect("coreutils are there").success());
+    // The far side takes what is sent only when it is let.
+    far.add_program("bin", "head", &format!("read let < {}; exec /usr/bin/head \"$@\"", gate.display()));
+    // `run --tty` gives the client a terminal of its own.
+    let client = binary().to_str().expect("text");
+    let mut command = far.client(&["run", "--tty", "--", client, "ssh", "far", "--", "echo", "brought"]);
+    let mut terminal = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary can be started");
+    let mut screen = terminal.stdout.take().expect("piped");
+    read_until(&mut screen, |seen| seen.contains("sending exec-server there") && seen.contains(" MiB"));
+    std::fs::write(&gate, "go\n").expect("somebody reads it");
+    read_until(&mut screen, |seen| seen.contains("brought\r\n"));
+    drop(terminal.stdin.take());
+    assert!(terminal.wait().expect("it is our child").success());
 }
 
 #[test]

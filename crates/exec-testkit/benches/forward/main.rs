@@ -1,10 +1,10 @@
 //! What a forwarded port carries beside a bare socket of the loopback, what it adds to an echo, and what it does to the echo of a
 //! process on the same connection.
 //!
-//! `cargo xtask bench forward`. A bare socket, two plain relays one behind the other, `exec-server forward` over a WebSocket and over
-//! a unix socket take turns in one run. The relays only read and write: they are the most that any two programs between two
-//! sockets reach on this machine, and so tell what the protocol costs from what the two hops cost. `EXEC_FORWARD_MB` is how much is
-//! carried each time, in MiB.
+//! `cargo xtask bench forward`. A bare socket, two plain relays one behind the other, `exec-server forward` over a
+//! WebSocket and over a unix socket take turns in one run. The relays only read and write: they are the most that any
+//! two programs between two sockets reach on this machine, and so tell what the protocol costs from what the two hops
+//! cost. `EXEC_FORWARD_MB` is how much is carried each time, in MiB.
 
 mod beside;
 mod plain_relay;

@@ -110,6 +110,27 @@ pub async fn what_is_denied_cannot_be_read_and_what_is_not_named_is_not_there(en
     assert!(log.stderr().contains("No such file"), "{}", log.stderr());
 }
 
+/// Also where a rule, or what is protected in every writable directory, lies below it.
+pub async fn nothing_is_granted_below_what_a_pattern_denies(env: &TestEnvironment) {
+    let workspace = workspace(env);
+    let secret = workspace.join("secret-a");
+    std::fs::create_dir_all(secret.join(".git")).expect("the scratch folder is ours");
+    for name in ["key", ".git/config"] {
+        std::fs::write(secret.join(name), "k").expect("it is ours");
+    }
+    let glob = RuleTarget::Glob(format!("{}/secret*", workspace.display()));
+    let rules = vec![
+        rule("/", FileAccess::Read),
+        rule(&workspace, FileAccess::Write),
+        rule(&secret, FileAccess::Write),
+        FileRule { target: glob, access: FileAccess::Deny },
+    ];
+    let script = "cat secret-a/key || cat secret-a/.git/config || echo x > secret-a/.git/x || echo none";
+    let log = run(env, script, &workspace, policy(rules)).await;
+    assert_eq!(log.stdout(), "none\n", "{}", log.stderr());
+    assert!(!secret.join(".git/x").exists());
+}
+
 /// A mount cannot be renamed, but what is above it could be, and something else put in its place.
 pub async fn what_is_protected_deeper_down_stays_where_it_is(env: &TestEnvironment) {
     let workspace = workspace(env);
@@ -135,6 +156,21 @@ pub async fn a_protected_folder_that_is_missing_cannot_be_made_and_leaves_nothin
     while workspace.join(".git").exists() {
         poll_pause().await;
     }
+}
+
+/// What is protected in a directory that may be written is not missing in a file.
+pub async fn a_file_alone_can_be_writable(env: &TestEnvironment) {
+    let workspace = workspace(env);
+    for name in ["notes", "others"] {
+        std::fs::write(workspace.join(name), "old\n").expect("the scratch folder is ours");
+    }
+    let mut sandbox = SandboxPolicy::read_only(NetworkPolicy::Restricted);
+    if let FilePolicy::Restricted { rules, .. } = &mut sandbox.files {
+        rules.push(rule(workspace.join("notes"), FileAccess::Write));
+    }
+    let script = "echo new >> notes; echo new >> others; rm notes; mkdir notes/.git; cat notes others";
+    let log = run(env, script, &workspace, sandbox).await;
+    assert_eq!(log.stdout(), "old\nnew\nold\n", "{}", log.stderr());
 }
 
 pub async fn a_sandboxed_process_has_its_terminal_and_gets_its_signals(env: &TestEnvironment) {

@@ -106,10 +106,14 @@ pub async fn terminate_after_the_leaders_exit_ends_what_it_left_behind(env: &Tes
 }
 
 pub async fn descendants_are_asked_before_they_are_killed(env: &TestEnvironment) {
-    let script = "setsid [ on-term polite ; wait-forever ] ; \
-                  setsid [ ignore-term ; wait-forever ] ; on-term leader ; say ready ; wait-forever";
+    let script = "setsid [ on-term polite ; say asked ; wait-forever ] ; \
+                  setsid [ ignore-term ; say ignoring ; wait-forever ] ; on-term leader ; say ready ; wait-forever";
     let process = env.start("p", script).await;
-    let reader = process.reader_at_line("ready").await;
+    let mut reader = process.reader_at_line("ready").await;
+    // The leader does not wait until its descendants are prepared for the signal.
+    for line in ["asked", "ignoring"] {
+        reader.wait_for_line(line).await;
+    }
     let terminated = process.terminate(Duration::from_millis(500)).await;
     assert_eq!(terminated, ended(true, 3));
     let log = reader.read_to_end().await;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use exec_core::{ExitStatus, Seq};
 use exec_env::process::{ProcessError, ProcessReason, ProcessVerb, WaitCondition, Waited};
+use exec_env::view::PATTERN_BYTES;
 
 use crate::process::TestProcess;
 use crate::test_environment::TestEnvironment;
@@ -102,6 +103,34 @@ pub async fn a_bad_expression_is_refused(env: &TestEnvironment) {
 }
 
 /// Nothing comes after the log is complete.
+/// Compiling takes memory and time, which a bound on the expression bounds.
+pub async fn an_expression_of_the_longest_length_is_waited_for_and_a_longer_one_refused(env: &TestEnvironment) {
+    let process = env.start("p", "say ready ; wait-forever").await;
+    // Blanks mean nothing there, and compile to nothing.
+    let of_length = |bytes: usize| format!("(?x)ready{}", " ".repeat(bytes - 9));
+    let waited = process.wait(output(&of_length(PATTERN_BYTES), 0)).await;
+    assert_eq!(waited, Ok(matched(1, "ready")));
+    for expression in [of_length(PATTERN_BYTES + 1), r"(?:\pL{100}){100}".to_owned()] {
+        let waited = process.wait(output(&expression, 0)).await;
+        let refused = waited.expect_err("it is too long, or takes too much memory").reason;
+        assert!(matches!(&refused, ProcessReason::BadRegex { why } if why.len() < 1000), "{refused:?}");
+    }
+}
+
+/// What was searched before is not kept, and yet a match that began there is found when it is completed.
+pub async fn a_match_that_began_long_before_is_found_when_it_is_completed(env: &TestEnvironment) {
+    let script = "say begin ; flood stderr 300000 1 1000 ; say so far ; read-line ; say end ; wait-forever";
+    let process = env.start_with_stdin("p", script).await;
+    process.reader_at_line("so far").await;
+    let whole = || output("begin\nso far\nend", 0);
+    let feeding = async {
+        assert_eq!(process.wait_at_most(whole(), SHORT).await, Ok(Waited::DeadlinePassed));
+        process.write("1", "\n").await;
+    };
+    let (waited, ()) = tokio::join!(process.wait(whole()), feeding);
+    assert!(matches!(&waited, Ok(Waited::Matched { text, .. }) if text == "begin\nso far\nend"), "{waited:?}");
+}
+
 pub async fn waiting_for_what_cannot_come_any_more_is_an_error(env: &TestEnvironment) {
     let semaphore = env.semaphore("semaphore");
     let process = env.start("p", &format!("{} ; say x ; exit 2", semaphore.acquire())).await;

@@ -3,6 +3,7 @@
 //! `EROFS` where something may only be read, `EACCES` where it is denied, `ENOENT` where no rule names it.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use exec_env::files::{
 use super::{FilesTestEnvironment, contents, names_in, reason};
 
 const ENOENT: Option<FileReason> = Some(FileReason::Os(2));
+const EEXIST: Option<FileReason> = Some(FileReason::Os(17));
 const EBUSY: Option<FileReason> = Some(FileReason::Os(16));
 const EACCES: Option<FileReason> = Some(FileReason::Os(13));
 const EROFS: Option<FileReason> = Some(FileReason::Os(30));
@@ -187,16 +189,16 @@ pub async fn a_workspace_is_written_and_what_is_protected_in_it_is_not(env: &Fil
     assert_eq!(names_in(&git), ["file", "folder"]);
 }
 
-/// It is protected before it exists.
+/// It is protected before it exists: to whoever changes something it is an empty directory that may only be read.
 pub async fn what_is_protected_cannot_be_made_by_somebody_else(env: &FilesTestEnvironment) {
     let work = env.directory("w");
     env.file("w/other/config", "mine");
     let files = workspace(env);
     let git = work.join(".git");
-    assert_eq!(reason(files.create_directory(&git, MAKE).await), EROFS);
+    assert_eq!(reason(files.create_directory(&git, MAKE).await), EEXIST);
     assert_eq!(reason(files.rename(&work.join("other"), &git, RENAME).await), EROFS);
-    assert_eq!(reason(files.create_symlink(Path::new("other"), &git, FOLLOW).await), EROFS);
-    assert_eq!(reason(files.write(&git.join("config"), bytes(), WriteOptions::default()).await), ENOENT);
+    assert_eq!(reason(files.create_symlink(Path::new("other"), &git, FOLLOW).await), EEXIST);
+    assert_eq!(reason(files.write(&git.join("config"), bytes(), WriteOptions::default()).await), EROFS);
     let tree = CopyOptions { recursive: true, ..Default::default() };
     assert_eq!(reason(files.copy(&work.join("other"), &git, tree).await), EROFS);
     assert_eq!(names_in(&work), ["other"]);
@@ -222,6 +224,29 @@ pub async fn what_is_denied_is_denied_to_every_verb_whether_it_exists_or_not(env
     assert_eq!(names_in(&denied), ["file", "folder"]);
 }
 
+/// A process in the same sandbox has no capabilities, so it would be refused as well, root's included. A policy that denies
+/// something takes them from calls that only look, too.
+pub async fn what_its_mode_forbids_is_refused_to_every_verb_also_to_root(env: &FilesTestEnvironment) {
+    let locked = three_names(env, "w/locked");
+    let rules = [readable(), (env.path("w"), FileAccess::Write), (env.path("w/denied"), FileAccess::Deny)];
+    let files = under(env, &rules);
+    let set_mode = |mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&locked, permissions).expect("the scratch directory is ours");
+    };
+    assert_eq!(all(looking(&*files, &locked).await), [None]);
+    set_mode(0);
+    assert_eq!(all(looking(&*files, &locked).await), [EACCES]);
+    assert_eq!(all(changing(&*files, &locked).await), [EACCES]);
+    // Whoever asks without a policy has the rights of the server.
+    let is_root = rustix::process::geteuid().is_root();
+    let as_server = reason(env.files().read(&locked.join("file"), FOLLOW).await);
+    assert_eq!(as_server, if is_root { None } else { EACCES });
+    set_mode(0o755);
+    assert_eq!(names_in(&locked), ["file", "folder"]);
+    assert_eq!(contents(&locked.join("file")), b"x");
+}
+
 pub async fn a_denied_pattern_matches_at_any_depth_and_stays_with_its_tree(env: &FilesTestEnvironment) {
     let work = env.directory("w");
     let key = env.file("w/a/b/one.key", "secret needle");
@@ -230,12 +255,13 @@ pub async fn a_denied_pattern_matches_at_any_depth_and_stays_with_its_tree(env: 
     let rules = [readable(), (work.clone(), FileAccess::Write), (env.path("w/**/*.key"), FileAccess::Deny)];
     let files = under(env, &rules);
     assert_eq!(reason(files.read(&key, FOLLOW).await), EACCES);
+    assert_eq!(reason(files.write(&key, bytes(), WriteOptions::default()).await), EROFS);
     assert_eq!(reason(files.write(&work.join("new.key"), bytes(), WriteOptions::default()).await), EACCES);
     assert_eq!(reason(files.rename(&work.join("a/b/plain"), &work.join("x.key"), RENAME).await), EACCES);
     assert_eq!(files.read(&work.join("a/b/plain"), FOLLOW).await, Ok(Bytes::from_static(b"needle")));
     // Elsewhere the pattern might not match any more.
     assert_eq!(reason(files.rename(&work.join("a"), &work.join("c"), RENAME).await), EACCES);
-    assert_eq!(reason(files.remove(&work.join("a"), REMOVE).await), EACCES);
+    assert_eq!(reason(files.remove(&work.join("a"), REMOVE).await), EBUSY);
     files.rename(&work.join("free"), &work.join("freed"), RENAME).await.expect("nothing in it is denied");
     assert_eq!(contents(&key), b"secret needle");
 }
@@ -388,7 +414,8 @@ pub async fn a_file_that_alone_is_writable_is_written_in_place(env: &FilesTestEn
     let after = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&file).expect("it is there"));
     assert_eq!(before, after);
     assert_eq!(reason(files.write(&env.path("d/other"), bytes(), WriteOptions::default()).await), EROFS);
-    assert_eq!(reason(files.remove(&file, REMOVE).await), EBUSY);
+    // The kernel asks the read-only directory before the mount that the file is.
+    assert_eq!(reason(files.remove(&file, REMOVE).await), EROFS);
     assert_eq!(names_in(&env.path("d")), ["file", "free"]);
 }
 

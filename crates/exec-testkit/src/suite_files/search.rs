@@ -3,8 +3,11 @@
 use exec_env::files::limits::SEARCH_WINDOW_BYTES;
 use exec_env::files::search::CaseSensitivity;
 use exec_env::files::{
-    FileError, FileReason, FileVerb, Pattern, SearchItem, SearchLine, SearchQuery, SearchResults, SearchSummary,
+    FileError, FileReason, FileVerb, GlobQuery, Pattern, SearchItem, SearchLine, SearchQuery, SearchResults,
+    SearchSummary,
 };
+
+use exec_env::view::PATTERN_BYTES;
 
 use super::{FilesTestEnvironment, reason};
 
@@ -100,6 +103,19 @@ pub async fn context_stands_around_a_match(env: &FilesTestEnvironment) {
     assert_eq!(summary.matches, 2);
 }
 
+/// That of a match that is one too many is not told.
+pub async fn context_comes_with_matches_only(env: &FilesTestEnvironment) {
+    env.file("file", "1\n2\nhit\n4\n5\n6\n7\nhit\n9\n");
+    let query = SearchQuery { before_lines: 2, after_lines: 1, ..regex(env, "hit") };
+    let within = SearchQuery { max_matches: 1, ..query.clone() };
+    let in_each_file = SearchQuery { max_matches_per_file: Some(1), ..query };
+    for (query, truncated) in [(within, true), (in_each_file, false)] {
+        let (lines, summary) = all(env, query).await;
+        let numbers: Vec<u64> = lines.iter().map(|(_, line)| line.number).collect();
+        assert_eq!((numbers, summary.matches, summary.truncated), (vec![1, 2, 3, 4], 1, truncated));
+    }
+}
+
 /// A limit met exactly is not reported as truncation.
 pub async fn a_search_stops_at_its_limits(env: &FilesTestEnvironment) {
     env.file("a", "x\n".repeat(5));
@@ -144,6 +160,24 @@ pub async fn a_bad_expression_and_a_missing_root_are_told(env: &FilesTestEnviron
     assert!(matches!(reason(bad), Some(FileReason::BadPattern { .. })));
     let missing = SearchQuery::new(env.path("missing"), Pattern::Literal("x".into()));
     assert_eq!(reason(env.files().search(missing).await), Some(FileReason::Os(2)));
+}
+
+/// To compile them takes a hundred times as much memory as they have text.
+pub async fn patterns_have_a_length_up_to_which_they_are_used_and_beyond_which_they_are_refused(
+    env: &FilesTestEnvironment,
+) {
+    env.file("needle", "needle\n");
+    // Blanks mean nothing there, and compile to nothing.
+    let of_length = |bytes: usize| format!("(?x)needle{}", " ".repeat(bytes - 10));
+    let (lines, _) = all(env, regex(env, &of_length(PATTERN_BYTES))).await;
+    assert_eq!(lines.len(), 1);
+    let one_more = env.files().search(regex(env, &of_length(PATTERN_BYTES + 1))).await;
+    assert!(matches!(reason(one_more), Some(FileReason::BadPattern { .. })));
+    let many = vec!["x".repeat(PATTERN_BYTES / 2); 3];
+    let globs = env.files().search(SearchQuery { globs: many, ..regex(env, "x") }).await;
+    assert!(matches!(reason(globs), Some(FileReason::BadPattern { .. })));
+    let globs = env.files().glob(GlobQuery::new(env.scratch(), "x".repeat(PATTERN_BYTES + 1))).await;
+    assert!(matches!(globs.map_err(|error| error.reason), Err(FileReason::BadPattern { .. })));
 }
 
 /// A circle of links does not end the search.

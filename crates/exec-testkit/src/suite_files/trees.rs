@@ -190,6 +190,20 @@ pub async fn a_tree_comes_in_pages_of_any_size_depth_first(env: &FilesTestEnviro
     assert_eq!(reason(env.files().walk_page(&root, ALL, Some(elsewhere)).await), Some(FileReason::Os(22)));
 }
 
+/// A position is what a client says it is.
+pub async fn no_page_of_a_tree_leads_out_of_it(env: &FilesTestEnvironment) {
+    env.file("root/below/file", "");
+    env.file("outside/secret", "");
+    let root = env.path("root");
+    for below in ["..", "below/../..", "below/../../outside", "below/../below"] {
+        for whole in [false, true] {
+            let after = WalkPosition { path: root.join(below), whole };
+            let page = env.files().walk_page(&root, ALL, Some(after)).await;
+            assert_eq!(reason(page), Some(FileReason::Os(22)), "{below}");
+        }
+    }
+}
+
 pub async fn what_stays_in_a_changing_tree_is_in_one_page_exactly(env: &FilesTestEnvironment) {
     let root = env.directory("root");
     for file in ["root/a/1", "root/m/1", "root/m/2", "root/z/1"] {
@@ -382,6 +396,41 @@ pub async fn a_glob_finds_sorted_paths_and_obeys_ignore_files(env: &FilesTestEnv
     assert_eq!(paths(GlobQuery::new(&root, "*.rs")).await, texts(&[".hidden.rs", "b.rs"]));
     let shown = GlobQuery { hidden: false, ignore_files: false, ..GlobQuery::new(&root, "**/{x,z}.rs") };
     assert_eq!(paths(shown).await, texts(&["a/x.rs", "target/z.rs"]));
+}
+
+/// The nearest directory with a rule decides among files of one kind, and `.ignore` before `.gitignore`; globs of the
+/// repository and rules above the root count, and a file whose first line is no text is read on.
+pub async fn ignore_files_of_every_kind_are_obeyed(env: &FilesTestEnvironment) {
+    for file in ["a.log", "keep.log", "sub/b.log", "sub/c.tmp", "sub/d.o", "sub/e.txt", "sub/f.bin"] {
+        env.file(format!("repository/root/{file}"), "");
+    }
+    env.file("repository/.gitignore", "/root/sub/d.o\n");
+    env.file("repository/root/.gitignore", b"# caf\xe9\n*.log\r\n!keep.log\n*.tmp\n");
+    env.file("repository/root/sub/.gitignore", "!c.tmp\n");
+    env.file("repository/root/sub/.ignore", "c.tmp\n!b.log\n");
+    env.file("repository/root/.git/info/exclude", "*.bin\n");
+    let root = env.path("repository/root");
+    let query = GlobQuery { hidden: false, ..GlobQuery::new(&root, "**") };
+    let found = env.files().glob(query).await.expect("it is ours");
+    let names: Vec<&Path> = found.paths.iter().map(|path| path.strip_prefix(&root).expect("it is below")).collect();
+    assert_eq!(names, ["keep.log", "sub", "sub/b.log", "sub/e.txt"].map(Path::new));
+}
+
+/// A FIFO would never be opened, a device never end; a giant file and very many rules would take all memory.
+pub async fn an_ignore_file_that_is_none_holds_nobody_up(env: &FilesTestEnvironment) {
+    for place in ["fifo", "device", "giant", "repository"] {
+        env.file(format!("{place}/file"), "");
+    }
+    env.fifo("fifo/.gitignore");
+    env.fifo("fifo/.ignore");
+    env.link("device/.gitignore", "/dev/zero");
+    env.file("giant/.gitignore", "");
+    let giant = std::fs::OpenOptions::new().write(true).open(env.path("giant/.gitignore"));
+    giant.and_then(|file| file.set_len(1 << 40)).expect("a hole takes no space");
+    env.fifo("repository/.git");
+    let query = GlobQuery { hidden: false, ..GlobQuery::new(env.scratch(), "**/file") };
+    let found = env.files().glob(query).await.expect("it is ours");
+    assert_eq!(found.paths, ["device/file", "fifo/file", "giant/file", "repository/file"].map(|name| env.path(name)));
 }
 
 pub async fn a_glob_stops_at_its_limit_and_refuses_a_bad_pattern(env: &FilesTestEnvironment) {

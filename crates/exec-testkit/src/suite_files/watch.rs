@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use exec_env::files::{Change, ChangeBatch, ChangeStream, FileError, FileReason, WatchOptions};
 
 use super::{FilesTestEnvironment, reason};
+use crate::mount::Mount;
 
 struct WatchReader {
     changes: Box<dyn ChangeStream>,
@@ -96,6 +97,79 @@ pub async fn a_renamed_folder_keeps_being_watched_under_its_new_name(env: &Files
     changes.read_until([Change::Renamed { from: old, to: new.clone() }]).await;
     let file = env.file("new/deep/file", "");
     changes.read_until([Change::Created(file)]).await;
+}
+
+/// What is in it has not changed.
+pub async fn a_rename_of_a_folder_is_one_change(env: &FilesTestEnvironment) {
+    env.file("old/deep/file", "");
+    let mut changes = watch(env, &env.scratch(), WatchOptions::default()).await;
+    let (old, new) = (env.path("old"), env.path("new"));
+    std::fs::rename(&old, &new).expect("it is ours");
+    let end = env.file("end", "");
+    let renamed = Change::Renamed { from: old, to: new };
+    let reported = changes.read_until([renamed.clone(), Change::Created(end.clone())]).await;
+    if !reported.rescan {
+        assert_eq!(reported.changes, [renamed, Change::Created(end)]);
+    }
+}
+
+/// Nobody tells when a folder above the root is renamed, but then no path leads to what comes later.
+pub async fn a_watch_ends_when_the_path_of_its_root_leads_elsewhere(env: &FilesTestEnvironment) {
+    let root = env.directory("above/root");
+    let mut changes = watch(env, &root, WatchOptions::default()).await;
+    std::fs::rename(env.path("above"), env.path("elsewhere")).expect("it is ours");
+    env.directory("elsewhere/root/new");
+    while let Some(batch) = changes.next_batch().await.expect("the watch works") {
+        assert!(!batch.changes.contains(&Change::Created(root.join("new/file"))), "{batch:?}");
+    }
+}
+
+/// With what was watched on it. Needs root.
+pub async fn a_watch_tells_that_a_file_system_is_gone(env: &FilesTestEnvironment) {
+    let disk = env.directory("root/disk");
+    let Some(mounted) = Mount::new(&["-t", "tmpfs", "none"], &disk) else { return };
+    env.directory("root/disk/folder");
+    let mut changes = watch(env, &env.path("root"), WatchOptions::default()).await;
+    drop(mounted);
+    loop {
+        let batch = changes.changes.next().await.expect("the watch works").expect("the root is there");
+        if batch.overflow.is_some() {
+            break;
+        }
+    }
+    let later = env.file("root/disk/later", "");
+    changes.read_until([Change::Created(later)]).await;
+    if env.breaks {
+        // After a break the directory below is watched, which is there.
+        return;
+    }
+    let Some(mounted) = Mount::new(&["-t", "tmpfs", "none"], &disk) else { return };
+    let mut changes = watch(env, &disk, WatchOptions::default()).await;
+    drop(mounted);
+    while changes.next_batch().await.expect("the watch works").is_some() {}
+}
+
+/// What a folder brought is told up to a bound; a million names would take all memory.
+pub async fn a_folder_with_very_many_names_is_told_as_an_overflow(env: &FilesTestEnvironment) {
+    let root = env.directory("root");
+    for number in 0..20_000 {
+        env.file(format!("aside/{number}"), "");
+    }
+    let mut changes = watch(env, &root, WatchOptions::default()).await;
+    let inside = env.path("root/inside");
+    std::fs::rename(env.path("aside"), &inside).expect("it is ours");
+    // A connection that breaks may bring a batch once more.
+    let mut told = HashSet::new();
+    loop {
+        let batch = changes.changes.next().await.expect("the watch works").expect("the root is there");
+        told.extend(batch.changes);
+        if batch.overflow.is_some() {
+            break;
+        }
+    }
+    assert!(told.len() <= 16_384, "{}", told.len());
+    let later = env.file("root/inside/later", "");
+    changes.read_until([Change::Created(later)]).await;
 }
 
 /// With everything below.

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`peer`] (either server over stdio), [`case`] (how a case is written, run and compared), then the cases
 //! by section; each test starts both servers once and runs its section over one connection to each. Then [`behaviour`],
-//! [`hostile`] and [`transports`], on ours alone.
+//! [`hostile`] and [`transports`], on ours alone, and [`listeners`].
 //!
 //! What differs on purpose is declared at its step, with a name under which docs/app-server.md explains it.
 
@@ -14,6 +14,7 @@ mod exec_runs;
 mod files;
 mod handshake;
 mod hostile;
+mod listeners;
 mod peer;
 mod sandboxes;
 mod spawns;

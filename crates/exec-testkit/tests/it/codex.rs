@@ -87,8 +87,8 @@ on_both! { FREE:
     files::an_image_reaches_the_model_unchanged;
 }
 
-/// What only ours can show: Codex's server lost the middle of three megabytes on a busy machine. These move megabytes and the client waits only seconds for them, so they must run alone,
-/// which nextest recognises by the name.
+/// What only ours can show: Codex's server lost the middle of three megabytes on a busy machine. These move megabytes
+/// and the client waits only seconds for them, so they must run alone, which nextest recognises by the name.
 mod ours_alone {
     behaviours! { Ours, FREE:
         commands::three_megabytes_are_counted_to_the_last_byte;

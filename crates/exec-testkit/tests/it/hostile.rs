@@ -17,6 +17,7 @@ use exec_testkit::checked_log::CheckedLog;
 use exec_testkit::mount::Mount;
 use exec_testkit::os_process::{eventually, poll_pause};
 use exec_testkit::process::TestProcess;
+use exec_testkit::semaphore::FifoSemaphore;
 use exec_testkit::test_data::SeededBytes;
 use exec_testkit::test_environment::process_id;
 use tempfile::TempDir;
@@ -67,6 +68,30 @@ fn on_a_full_disk_output_goes_on_for_a_reader_that_takes_it() {
         assert_eq!((seen.exit().shell_code(), &seen.gaps[..]), (3, &[][..]));
         let head = process.read_now().await.head;
         assert!(head.dropped_bytes > 0 && head.held_bytes + head.dropped_bytes == FLOOD_BYTES as u64, "{head:?}");
+    });
+}
+
+/// An observer, such as `ps --all` or `logs -f` of another client, reads along and is owed nothing. What it alone has seen, nobody
+/// has read.
+#[test]
+fn on_a_full_disk_nothing_is_dropped_because_an_observer_comes() {
+    support::run(async {
+        let Some(disk) = SmallDisk::new() else { return };
+        let env = environments::local(spooling_to(disk.path())).await;
+        disk.fill_but(1 << 20);
+        let process = env.start("p", &format!("flood stdout {FLOOD_BYTES} 51 9000 ; exit 3")).await;
+        let stalled = process.wait_until_stalled().await;
+        let mut observer = env.processes().follow(&process_id("p"), 0).await.expect("it runs");
+        observer.acknowledge(0, Duration::ZERO);
+        let mut seen = CheckedLog::new(0);
+        while seen.cursor() + 1 < stalled.next_seq {
+            seen.add_page(observer.next(4096).await.expect("it can be read").expect("it has not ended"));
+        }
+        assert_eq!((seen.gaps.len(), process.read_now().await.head.dropped_bytes), (0, 0));
+        disk.make_room();
+        let seen = process.read_to_end().await;
+        assert!(seen.bytes(Stream::Stdout) == FLOOD.bytes(FLOOD_BYTES), "every byte");
+        assert_eq!((seen.exit().shell_code(), seen.gaps.len()), (3, 0));
     });
 }
 
@@ -149,7 +174,10 @@ fn a_keeper_alone_on_a_full_disk_comes_back_to_each_stream() {
     support::run(async {
         let Some(disk) = SmallDisk::new() else { return };
         let (env, environment) = support::test_environment(disk.path(), LONG_TTL).await;
-        let (flood, word) = (env.semaphore("flood"), env.semaphore("word"));
+        // Not in the environment's own folder, which goes with it: a process that is slow opens them later.
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let semaphore = |name| FifoSemaphore::new(folder.path().join(name));
+        let (flood, word) = (semaphore("flood"), semaphore("word"));
         // The second stream has half a page left, so it finds room when the first finds none.
         let script = format!(
             "err begun ; fork [ {} ; err more ; err-raw gone ] ; {} ; flood stdout {FLOOD_BYTES} 51 9000 ; exit 3",

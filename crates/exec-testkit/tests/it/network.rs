@@ -156,13 +156,13 @@ async fn a_connection_through_a_proxy_is_known_as_one() {
     let proxy = proxy_that_allows(&["127.0.0.1"]);
     let process = env.start_command("p", asking(&env, proxy, &[connect(&own.to_string())])).await;
     let (through_proxy, peer) = listener.accept().await.expect("the proxy dials");
-    assert!(local.is_from_a_sandbox(peer, own));
+    assert!(local.is_from_a_sandbox(peer, own).await);
     drop(through_proxy);
     process.read_to_end().await;
     let direct = tokio::net::TcpStream::connect(own).await.expect("it listens");
     let (_, peer) = listener.accept().await.expect("we dial");
     assert_eq!(direct.local_addr().expect("it is connected"), peer);
-    assert!(!local.is_from_a_sandbox(peer, own));
+    assert!(!local.is_from_a_sandbox(peer, own).await);
 }
 
 /// The sockets for datagrams are in the network of the process, where nobody could make new ones: the keeper has kept them.

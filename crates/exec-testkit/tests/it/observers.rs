@@ -248,7 +248,8 @@ fn ten_observers_of_a_flood_cost_less_than_a_page_and_a_half_each_alone() {
             driver.processes().forget(&process_id(name)).await.expect("it is over");
             proc_status::peak_resident_bytes(watched.daemon.pid()).saturating_sub(before)
         };
-        // The first flood makes the daemon as large as one client and one observer make it: the pieces of the program that they use.
+        // The first flood makes the daemon as large as one client and one observer make it: the pieces of the program
+        // that they use.
         peak_of("warm", 1).await;
         let alone = peak_of("alone", 0).await;
         let observed = peak_of("observed", OBSERVERS).await;

@@ -6,6 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use exec_core::{ExitCause, ExitStatus};
+use exec_env::files::{
+    CopyOptions, FileReason, Files, GlobQuery, HashAlgorithm, LinkPolicy, OpenMode, Pattern, RemoveOptions,
+    SearchQuery, WatchOptions, WriteOptions,
+};
 use exec_env::process::Terminated;
 use exec_keeper::start_keeper::KeeperProgram;
 use exec_local::{KeeperChoice, LocalOptions};
@@ -189,6 +193,40 @@ fn where_openat2_is_refused_file_calls_keep_to_their_policy() {
             policy_races::no_race_writes_what_is_protected(&local_files().await.remote()).await;
         });
     }
+}
+
+/// A call with the rights of a user is made by a thread of its own. As where another program of the container makes processes
+/// without an end.
+#[test]
+fn where_no_thread_can_be_started_calls_as_a_user_are_refused_and_all_others_made() {
+    // All that blocks is done by the one thread to which the kernel refuses others.
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().max_blocking_threads(1).thread_keep_alive(Duration::from_secs(3600));
+    builder.build().expect("a test can make a runtime").block_on(async {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (root, file) = (folder.path().to_owned(), folder.path().join("file"));
+        std::fs::write(&file, "x").expect("the folder is ours");
+        let own = exec_local::files::LocalFiles::open(None);
+        let Ok(user) = own.as_user("nobody").await else { return eprintln!("skipped: only root may be another user") };
+        tokio::task::spawn_blocking(|| refuse("clone3=11,clone=11")).await.expect("it may be refused");
+        let query = SearchQuery::new(&root, Pattern::Literal("x".to_owned()));
+        let refusals = [
+            user.metadata(&file, LinkPolicy::Follow).await.err(),
+            user.read(&file, LinkPolicy::Follow).await.err(),
+            user.hash(&file, HashAlgorithm::Blake3, LinkPolicy::Follow).await.err(),
+            user.open(&file, OpenMode::Read, LinkPolicy::Follow).await.err(),
+            user.write(&file, "y".into(), WriteOptions::default()).await.err(),
+            user.copy(&file, &root.join("copy"), CopyOptions::default()).await.err(),
+            user.remove(&file, RemoveOptions::default()).await.err(),
+            user.glob(GlobQuery::new(&root, "*")).await.err(),
+            user.watch(&root, WatchOptions::default()).await.err(),
+            user.search(query).await.err(),
+        ];
+        for (number, refused) in refusals.into_iter().enumerate() {
+            assert_eq!(refused.map(|error| error.reason), Some(FileReason::Os(11)), "call {number}");
+        }
+        assert_eq!(own.read(&file, LinkPolicy::Follow).await.expect("it needs no thread"), "x");
+    });
 }
 
 async fn local_files() -> FilesTestEnvironment {

@@ -8,17 +8,20 @@ mod supervised;
 mod targets;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
+use exec_core::sandbox::{NetworkPolicy, SandboxPolicy};
 use exec_core::{Command, Environ, Io, TerminalSize};
 use exec_env::process::{ProcessError, ProcessReason};
 use exec_testkit::TestEnvironment;
 use exec_testkit::os_process::{OsProcess, poll_pause};
 use exec_testkit::process::LogReader;
 use exec_testkit::test_environment::process_id;
+use rustix::fs::OFlags;
 
 use crate::durability::support;
-use expectations::{Expected, NEEDS_HOST, NEEDS_ROOT, Policy, expected_of_server, is_met};
+use expectations::{Expected, NEEDS_HOST, NEEDS_ROOT, NO_NETWORKS, Policy, expected_of_server, is_met};
 use targets::{Account, Daemon, Facts, ProbeTargets, changes, prober_itself, prober_under, probes};
 
 const ALL_GROUPS: &[&str] = &[
@@ -84,6 +87,50 @@ fn with_the_network_no_probe_of_an_ordinary_user_gets_out_by_other_ways() {
     judge(Policy::NetworkEnabled, Account::Ordinary);
 }
 
+/// Whether this kernel has such a family or not: on others, more of them are there.
+#[test]
+fn with_the_network_there_are_sockets_of_networks_and_no_others() {
+    support::run(async {
+        let targets = ProbeTargets::new(Account::Own);
+        let mut command = command(&targets, NO_NETWORKS, &[]);
+        command.sandbox = Some(Policy::NetworkEnabled.sandbox(&targets));
+        let verdicts = run(&targets.local().await, command).await.expect("this host can enforce the policy");
+        let let_in = verdicts.iter().filter(|(_, verdict)| *verdict != "denied: EPERM");
+        assert_eq!(let_in.collect::<Vec<_>>(), []);
+        assert_eq!(verdicts.len(), NO_NETWORKS.len());
+    });
+}
+
+/// A disk that could be opened by another name would be read as a whole, and all that is hidden on it.
+#[test]
+fn a_device_that_has_a_name_out_of_dev_cannot_be_opened_by_it() {
+    support::run(async {
+        let targets = ProbeTargets::new(Account::Own);
+        let nodes = ["bin", "workspace"].map(|place| targets.path(place).join("zero"));
+        for node in &nodes {
+            use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+            let made = mknodat(CWD, node, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, makedev(1, 5));
+            if let Err(errno) = made.and_then(|()| rustix::fs::open(node, OFlags::RDONLY, Mode::empty()).map(drop)) {
+                return eprintln!("skipped: here nobody can make a device: {errno}");
+            }
+        }
+        let env = targets.local().await;
+        for policy in [Policy::ReadOnly, Policy::WorkspaceWrite, Policy::LimitedRead] {
+            let script = "for node in \"$@\"; do \
+                if head -c 1 \"$node\" >/dev/null 2>&1; then echo \"$node\" read; else echo \"$node\" denied; fi; done";
+            let words = ["/bin/sh", "-c", script, "sh", "/dev/zero"].map(OsString::from);
+            let words = words.into_iter().chain(nodes.iter().map(|node| node.clone().into_os_string()));
+            let mut command = Command::new(words, targets.path("workspace"));
+            command.environ = Environ::exactly([("PATH", "/usr/bin:/bin")]);
+            command.sandbox = Some(policy.sandbox(&targets));
+            let found = run(&env, command).await.expect("this host can enforce the policy");
+            let expected = nodes.iter().map(|node| (node.display().to_string(), "denied".to_owned()));
+            let own = ("/dev/zero".to_owned(), "read".to_owned());
+            assert_eq!(found, expected.chain([own]).collect(), "{policy:?}");
+        }
+    });
+}
+
 #[test]
 fn a_terminal_takes_no_input_from_the_process_that_it_controls() {
     support::run(async {
@@ -108,6 +155,77 @@ fn a_sandboxed_process_reaches_neither_the_server_nor_its_keeper_nor_its_files()
 #[test]
 fn a_sandboxed_process_of_an_ordinary_user_reaches_neither_the_server_nor_its_keeper_nor_its_files() {
     the_server_is_out_of_reach(Account::Ordinary);
+}
+
+/// A server without a token serves nobody from its own sandboxes. A leader that has gone cannot be asked where those are that it
+/// has left behind; a server that was started again never saw it.
+#[test]
+fn what_a_sandboxed_program_leaves_behind_is_known_by_its_connections_also_to_the_next_owner() {
+    support::run(async {
+        let state = tempfile::tempdir().expect("a temporary folder");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a loopback");
+        let own = listener.local_addr().expect("it is bound");
+        let (env, environment) = support::test_environment(state.path(), support::LONG_TTL).await;
+        let witness = env.start("witness", "wait-forever").await.os_process();
+        if support::cgroup_directory(witness.pid).is_none() {
+            return eprintln!("skipped: here processes have no cgroups");
+        }
+        let script = format!(
+            "(while kill -0 $$ 2>/dev/null; do :; done; exec 3<>/dev/tcp/127.0.0.1/{}; read -u 3 line) & exit 0",
+            own.port()
+        );
+        let mut command = Command::new(["/bin/bash", "-c", &script], "/");
+        command.sandbox = Some(SandboxPolicy::read_only(NetworkPolicy::Enabled));
+        env.start_command("left", command).await;
+        let accepting = tokio::task::spawn_blocking(move || listener.accept());
+        let (connection, peer) = accepting.await.expect("it ends").expect("it connects");
+        assert!(environment.is_from_a_sandbox(peer, own).await, "by who has started it");
+        let plain = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a loopback");
+        let address = plain.local_addr().expect("it is bound");
+        let ours = std::net::TcpStream::connect(address).expect("it listens").local_addr().expect("it is connected");
+        assert!(!environment.is_from_a_sandbox(ours, address).await, "we are in no sandbox");
+        support::into_environment(env, environment).hand_over().await;
+        let next = support::open(state.path(), support::LONG_TTL).await.expect("the state folder can be opened");
+        assert!(next.is_from_a_sandbox(peer, own).await, "by who has found it");
+        drop(connection);
+        support::shut_down(next, support::keeper_of(state.path())).await;
+    });
+}
+
+/// The keeper runs it, and then tells the server, which is busy.
+#[test]
+fn a_sandboxed_program_is_known_by_its_connections_before_its_server_has_heard_that_it_runs() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a test can make a runtime").block_on(async {
+        let state = tempfile::tempdir().expect("a temporary folder");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a loopback");
+        let own = listener.local_addr().expect("it is bound");
+        let (env, environment) = support::test_environment(state.path(), support::LONG_TTL).await;
+        let witness = env.start("witness", "wait-forever").await;
+        if support::cgroup_directory(witness.os_process().pid).is_none() {
+            return eprintln!("skipped: here processes have no cgroups");
+        }
+        witness.kill().await;
+        let keeper = support::keeper_of(state.path());
+        let script = format!("exec 3<>/dev/tcp/127.0.0.1/{}; read -u 3 line", own.port());
+        let mut command = Command::new(["/bin/bash", "-c", &script], "/");
+        command.sandbox = Some(SandboxPolicy::read_only(NetworkPolicy::Enabled));
+        let judge = async {
+            while OsProcess::children_of(keeper.pid).is_empty() {
+                tokio::task::yield_now().await;
+            }
+            // From here to the question nothing else runs on this thread, which has to hear of the start.
+            let (connection, peer) = listener.accept().expect("it connects");
+            (environment.is_from_a_sandbox(peer, own).await, connection)
+        };
+        let (process, (is_from_a_sandbox, connection)) = tokio::join!(env.start_command("early", command), judge);
+        assert!(is_from_a_sandbox);
+        drop(connection);
+        process.read_to_end().await;
+        env.forget_all().await;
+        let environment = support::into_environment(env, environment);
+        support::shut_down(environment, keeper).await;
+    });
 }
 
 #[test]

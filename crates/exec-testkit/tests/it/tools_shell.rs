@@ -224,6 +224,202 @@ async fn no_character_is_cut_between_two_looks_or_at_an_omission() {
 }
 
 #[tokio::test]
+async fn no_character_that_two_entries_share_is_lost_where_a_view_is_cut_between_them() {
+    let (env, shell) = machine().await;
+    let gate = env.semaphore("gate");
+    let cmd = format!(r"printf 'aa\342\202'; head -c 1 {} > /dev/null; printf '\254bcdefgh'", gate.path().display());
+    let first = exec(&shell, ExecRequest { yield_time: Some(SHORT), ..request(cmd) }).await;
+    gate.release();
+    shell.wait(first.session, WaitFor::Closed, Some(LONG), None).await.expect("it ends");
+    // The budget ends with the first entry.
+    let part = read(&shell, first.session, ReadFrom::Entry { seq: 1, skip_bytes: 0 }, 1).await.output;
+    assert_eq!(part.omitted, Some(Omitted { bytes: Some(10), from_seq: 1, skip_bytes: 2 }), "{}", part.text);
+    assert!(part.text.starts_with("aa\n[… 10 bytes more follow"), "{}", part.text);
+    assert_eq!(part.bytes, 12, "all there is from there");
+    let rest = read(&shell, first.session, ReadFrom::Entry { seq: 1, skip_bytes: 2 }, 100).await.output;
+    assert_eq!(rest.text, "€bcdefgh");
+    let next = shell_over(&env);
+    let looked = WriteRequest { max_output_tokens: Some(2), ..WriteRequest::default() };
+    let looked = next.write_stdin(first.session, looked).await.expect("it can be looked at").output;
+    assert_eq!(looked.omitted, Some(Omitted { bytes: Some(6), from_seq: 1, skip_bytes: 2 }), "{}", looked.text);
+    assert!(looked.text.starts_with("aa\n[… 6 bytes") && looked.text.ends_with("efgh"), "{}", looked.text);
+}
+
+#[tokio::test]
+async fn characters_of_two_streams_that_overlap_are_shown_by_the_call_that_goes_on() {
+    let (env, shell) = machine().await;
+    let gates = ["one", "two", "three"].map(|name| env.semaphore(name));
+    let pass = gates.each_ref().map(|gate| format!("head -c 1 {} > /dev/null", gate.path().display()));
+    let [one, two, three] = pass;
+    let cmd =
+        format!(r"printf 'aaa\342'; {one}; printf 'b\303' >&2; {two}; printf '\202\254c'; {three}; printf '\251d' >&2");
+    let session = exec(&shell, ExecRequest { yield_time: Some(SHORT), ..request(cmd) }).await.session;
+    for (gate, printed) in gates.iter().zip(["b", "c", "d"]) {
+        gate.release();
+        let pattern = WaitFor::Pattern(printed.to_owned());
+        shell.wait(session, pattern, Some(LONG), None).await.expect("it prints that");
+    }
+    // The first eight bytes end with the one character, within the other.
+    let part = read(&shell, session, ReadFrom::Entry { seq: 1, skip_bytes: 0 }, 2).await.output;
+    assert!(part.text.starts_with("aaab\n[…"), "{}", part.text);
+    let Omitted { from_seq: seq, skip_bytes, .. } = part.omitted.expect("eleven are there");
+    let rest = read(&shell, session, ReadFrom::Entry { seq, skip_bytes }, 2).await.output;
+    assert_eq!(rest.text, "€céd");
+}
+
+#[tokio::test]
+async fn a_tail_begins_with_a_whole_character_of_each_stream() {
+    let (env, shell) = machine().await;
+    let (first, second) = (env.semaphore("first"), env.semaphore("second"));
+    let (one, two) = (first.path().display(), second.path().display());
+    let stdout = format!("head -c 1 {one} > /dev/null; printf 'x%.0s' $(seq 100); printf y");
+    let cmd = format!(r"printf 'a\303' >&2; {stdout}; head -c 1 {two} > /dev/null; printf '\251b' >&2");
+    let started = exec(&shell, ExecRequest { yield_time: Some(SHORT), ..request(cmd) }).await;
+    assert_eq!(started.output.text, "a");
+    first.release();
+    let pattern = WaitFor::Pattern("y".to_owned());
+    shell.wait(started.session, pattern, Some(LONG), None).await.expect("it prints that");
+    second.release();
+    shell.wait(started.session, WaitFor::Closed, Some(LONG), None).await.expect("it ends");
+    let tail = read(&shell, started.session, ReadFrom::Tail, 5).await.output;
+    assert!(tail.text.ends_with(&format!("…]\n{}yb", "x".repeat(17))), "{}", tail.text);
+    assert_eq!(tail.omitted.and_then(|omitted| omitted.bytes), Some(105 - 19));
+}
+
+#[tokio::test]
+async fn how_much_follows_is_told_anywhere_in_a_log_and_so_is_its_end() {
+    let (env, shell) = machine().await;
+    let gate = env.semaphore("gate");
+    let cmd = format!("echo first; head -c 1 {} > /dev/null; seq 1000", gate.path().display());
+    let started = exec(&shell, ExecRequest { yield_time: Some(SHORT), ..request(cmd) }).await;
+    gate.release();
+    shell.wait(started.session, WaitFor::Closed, Some(LONG), None).await.expect("it ends");
+    let whole: String = (1..=1000).map(|n| format!("{n}\n")).collect();
+    for stream in [None, Some(Stream::Stdout)] {
+        let from = ReadFrom::Entry { seq: 2, skip_bytes: 1 };
+        let request = ReadRequest { from, stream, max_output_tokens: Some(5) };
+        let part = shell.read(started.session, request).await.expect("it can be read").output;
+        let rest = whole.len() as u64 - 21;
+        assert_eq!(part.omitted.and_then(|omitted| omitted.bytes), Some(rest), "{}", part.text);
+        assert_eq!(part.bytes, rest + 20);
+    }
+    for (seq, skip_bytes) in [(1_000, 0), (1, 1_000_000)] {
+        let beyond = read(&shell, started.session, ReadFrom::Entry { seq, skip_bytes }, 10).await.output;
+        assert!(beyond.text.contains("nothing is there: the log ends with entry"), "{}", beyond.text);
+    }
+    // A terminal has no stdout, and what it has printed is not counted as if it had.
+    let terminal = exec(&shell, ExecRequest { tty: true, ..request("echo on a terminal") }).await;
+    let request = ReadRequest { from: ReadFrom::Both, stream: Some(Stream::Stdout), max_output_tokens: None };
+    let nothing = shell.read(terminal.session, request).await.expect("it can be read").output;
+    assert_eq!((nothing.text.as_str(), nothing.omitted, nothing.bytes), ("", None, 0));
+}
+
+#[tokio::test]
+async fn input_that_a_program_does_not_read_waits_for_it_and_nobody_else() {
+    let (env, shell) = machine().await;
+    let gate = env.semaphore("gate");
+    let cmd = format!("head -c 1 {} > /dev/null; wc -c", gate.path().display());
+    let started = exec(&shell, ExecRequest { stdin: true, yield_time: Some(SHORT), ..request(cmd) }).await;
+    let much = WriteRequest { chars: "x".repeat(1 << 20), yield_time: Some(SHORT), ..WriteRequest::default() };
+    let looked = shell.write_stdin(started.session, much.clone()).await.expect("it waits for the program");
+    assert!(looked.input_waits && looked.state.exit().is_none());
+    let refused = shell.write_stdin(started.session, much).await.expect_err("the first is not read yet");
+    assert_eq!(refused, ShellError::InputWaits { session: started.session });
+    assert!(refused.to_string().contains("nothing of this was typed"), "{refused}");
+    gate.release();
+    let close = WriteRequest { close_stdin: true, yield_time: Some(LONG), ..WriteRequest::default() };
+    let done = shell.write_stdin(started.session, close).await.expect("all of it is read by now");
+    let printed = done.output.text.trim().to_owned();
+    assert_eq!((printed.as_str(), exit_code(&done), done.input_waits), ("1048576", Some(0), false));
+}
+
+/// A session that does not read, with more input than its pipe holds, and closes its stdin then.
+async fn closed_with_input_that_waits(env: &TestEnvironment, shell: &Shell, gate: &str) -> SessionNumber {
+    let gate = env.semaphore(gate);
+    let cmd = format!("head -c 1 {} > /dev/null; exec <&-; exec sleep 1000", gate.path().display());
+    let started = exec(shell, ExecRequest { stdin: true, yield_time: Some(SHORT), ..request(cmd) }).await;
+    let much = WriteRequest { chars: "x".repeat(1 << 20), yield_time: Some(SHORT), ..WriteRequest::default() };
+    let looked = shell.write_stdin(started.session, much).await.expect("it waits for the program");
+    assert_eq!((looked.input_waits, looked.input_failed), (true, None));
+    gate.release();
+    started.session
+}
+
+#[tokio::test]
+async fn input_that_fails_when_its_call_has_returned_is_told_by_the_next_look() {
+    let (env, shell) = machine().await;
+    let session = closed_with_input_that_waits(&env, &shell, "gate").await;
+    let why = loop {
+        let looked = look_shortly(&shell, session).await;
+        assert!(looked.input_waits != looked.input_failed.is_some(), "it waits, or it is told: {looked:?}");
+        if let Some(why) = looked.input_failed {
+            break why;
+        }
+    };
+    assert_eq!(why, ShellError::StdinClosed { session });
+    assert_eq!(look_shortly(&shell, session).await.input_failed, None, "it is told once");
+    let refused = write(&shell, session, "x").await.expect_err("it reads no more");
+    assert_eq!(refused, ShellError::StdinClosed { session });
+}
+
+#[tokio::test]
+async fn input_is_refused_if_what_was_typed_before_has_failed() {
+    let (env, shell) = machine().await;
+    let session = closed_with_input_that_waits(&env, &shell, "gate").await;
+    let refused = loop {
+        match write(&shell, session, "x").await.expect_err("it never reads") {
+            // It has not closed its stdin yet.
+            ShellError::InputWaits { .. } => {}
+            refused => break refused,
+        }
+    };
+    let why = Box::new(ShellError::StdinClosed { session });
+    assert_eq!(refused, ShellError::InputBeforeFailed { session, why });
+    let told = refused.to_string();
+    assert!(told.contains("nothing of this was typed") && told.contains("stdin is closed for session"), "{told}");
+    let refused = write(&shell, session, "x").await.expect_err("it reads no more");
+    assert_eq!(refused, ShellError::StdinClosed { session }, "it is told once");
+    assert_eq!(look_shortly(&shell, session).await.input_failed, None);
+}
+
+/// Whoever asks how things are, and does not look, takes it from nobody.
+#[tokio::test]
+async fn input_of_a_session_that_ends_without_it_has_failed() {
+    let (env, shell) = machine().await;
+    let gate = env.semaphore("gate");
+    let cmd = format!("head -c 1 {} > /dev/null; exit 3", gate.path().display());
+    let started = exec(&shell, ExecRequest { stdin: true, yield_time: Some(SHORT), ..request(cmd) }).await;
+    let much = WriteRequest { chars: "x".repeat(1 << 20), yield_time: Some(SHORT), ..WriteRequest::default() };
+    shell.write_stdin(started.session, much).await.expect("it waits for the program");
+    gate.release();
+    let until_it_ends = WriteRequest { yield_time: Some(LONG), ..WriteRequest::default() };
+    let mut look = shell.write_stdin(started.session, until_it_ends).await.expect("it can be looked at");
+    // On a slow machine it takes longer to be known than a look waits for it.
+    while look.input_failed.is_none() {
+        look = look_shortly(&shell, started.session).await;
+    }
+    let ended = ShellError::Ended { session: started.session, exit_code: 3 };
+    assert_eq!((exit_code(&look), look.input_failed), (Some(3), Some(ended)));
+    assert_eq!(shell.failed_input(started.session).await, Ok(None));
+}
+
+async fn look_shortly(shell: &Shell, session: SessionNumber) -> Look {
+    let request = WriteRequest { yield_time: Some(SHORT), ..WriteRequest::default() };
+    shell.write_stdin(session, request).await.expect("it can be looked at")
+}
+
+#[tokio::test]
+async fn an_interrupt_overtakes_input_that_waits() {
+    let (_env, shell) = machine().await;
+    let deaf = exec(&shell, ExecRequest { stdin: true, yield_time: Some(SHORT), ..request("exec sleep 1000") }).await;
+    let much = WriteRequest { chars: "x".repeat(1 << 20), yield_time: Some(SHORT), ..WriteRequest::default() };
+    assert!(shell.write_stdin(deaf.session, much).await.expect("it waits").input_waits);
+    let interrupt = WriteRequest { chars: "\u{3}".to_owned(), yield_time: Some(LONG), ..WriteRequest::default() };
+    let ended = shell.write_stdin(deaf.session, interrupt).await.expect("it is a signal");
+    assert_eq!((exit_code(&ended), ended.input_waits), (Some(130), false));
+}
+
+#[tokio::test]
 async fn a_repl_on_a_terminal_answers_what_is_typed() {
     let (_env, shell) = machine().await;
     let cmd = "while read -r line; do echo \"<$line>\"; done";
@@ -307,6 +503,43 @@ async fn waiting_ends_with_what_was_waited_for_or_with_the_session() {
     assert_eq!((ended.waited, exit_code(&ended.look)), (None, Some(0)));
     let bad = shell.wait(started.session, WaitFor::Pattern("(".into()), None, None).await.expect_err("no pattern");
     assert!(bad.to_string().starts_with("bad regular expression"), "{bad}");
+}
+
+#[tokio::test]
+async fn a_pattern_to_wait_for_has_lines_also_on_a_terminal() {
+    let (env, shell) = machine().await;
+    for tty in [false, true] {
+        let gate = env.semaphore(if tty { "terminal" } else { "pipe" });
+        let cmd =
+            format!("echo not READY; head -c 1 {} > /dev/null; echo READY; exec sleep 1000", gate.path().display());
+        let started = exec(&shell, ExecRequest { tty, yield_time: Some(SHORT), ..request(cmd) }).await;
+        gate.release();
+        let line = WaitFor::Pattern("^READY$".into());
+        let waited = shell.wait(started.session, line, Some(LONG), None).await.expect("it prints that");
+        assert!(matches!(&waited.waited, Some(Waited::Matched { text, .. }) if &text[..] == b"READY"), "{waited:?}");
+        shell.kill(started.session, Some(Duration::ZERO)).await.expect("it runs");
+    }
+}
+
+#[tokio::test]
+async fn commands_that_start_at_once_agree_about_the_room_there_is() {
+    let (_env, shell) = machine().await;
+    let at_once = async |cmd: &str, count: usize| {
+        let starts = (0..count).map(|_| shell.start(ExecRequest { stdin: true, ..request(cmd) }));
+        futures_util::future::join_all(starts).await
+    };
+    let short = at_once("exit 0", SESSIONS + 10).await;
+    let listed = shell.list(None).await.expect("they are there").sessions.len();
+    assert!(listed <= SESSIONS, "{listed} of {} are kept", short.len());
+    for session in shell.list(None).await.expect("they are there").sessions {
+        shell.wait(session.session, WaitFor::Closed, Some(LONG), None).await.expect("it ends");
+    }
+    let running = at_once("exec cat", SESSIONS + 5).await;
+    let refused = running.iter().filter(|start| matches!(start, Err(ShellError::TooManySessions { .. }))).count();
+    let started = running.iter().filter(|start| start.is_ok()).count();
+    assert_eq!((started, refused), (SESSIONS, 5));
+    let listed = shell.list(None).await.expect("they are there").sessions;
+    assert_eq!(listed.iter().filter(|session| session.state.exit().is_none()).count(), SESSIONS);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use exec_core::{Command, Io, Stream, TerminalSize};
 use exec_env::Environment;
 use exec_env::process::WaitCondition;
 use exec_env::screen::ScreenQuery;
-use exec_env::view::{Grep, ViewPart, ViewQuery};
+use exec_env::view::{Amount, Grep, Position, ViewPart, ViewQuery};
 use exec_testkit::proc_status;
 use exec_testkit::process::LogReader;
 use exec_testkit::test_environment::process_id;
@@ -51,6 +51,29 @@ fn the_last_lines_of_a_long_log_are_read_from_its_end() {
         let read = proc_status::read_bytes(daemon.pid()) - before;
         let last = format!("line {LOG_LINES} of a log that is far longer than what is shown");
         assert_eq!((view.lines.len(), view.lines.last().map(|line| &line.text[..])), (50, Some(last.as_bytes())));
+        assert!(read <= READ_BYTES, "{read} bytes were read for them");
+    });
+}
+
+/// No window from its end would ever hold more than nothing, so that one after the other would be read in vain.
+#[test]
+fn how_long_a_log_is_is_told_without_reading_it_if_no_line_is_wanted() {
+    // The beginning is looked at, and what lies behind is read ahead meanwhile.
+    const READ_BYTES: u64 = 8 << 20;
+    run(async {
+        let daemon = Daemon::on_a_port();
+        let environment = connect(&daemon).await;
+        print_log(&environment).await;
+        let before = proc_status::read_bytes(daemon.pid());
+        for nothing in [Amount::Lines(0), Amount::Bytes(0)] {
+            let part = ViewPart::HeadTail { head: nothing, tail: nothing };
+            let query = ViewQuery { part, ..ViewQuery::default() };
+            let view = environment.processes().view(&process_id("p"), query).await.expect("it is there");
+            let told = (view.lines.len(), view.left_out.bytes, view.last_seq, view.next);
+            assert_eq!(told, (0, view.head.held_bytes, view.head.next_seq - 1, Position::default()));
+        }
+        let read = proc_status::read_bytes(daemon.pid()) - before;
+        println!("{read} bytes");
         assert!(read <= READ_BYTES, "{read} bytes were read for them");
     });
 }

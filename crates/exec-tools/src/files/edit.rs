@@ -4,6 +4,7 @@
 //! that in the step that replaces the file. Without a guard of the caller's the edit is then made anew on what is there now;
 //! with one it fails.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use exec_env::files::{ContentHash, ExpectedFile};
 use memchr::memmem;
 
 use super::limits::{CHANGE_ATTEMPTS, EDIT_CONTEXT_LINES, EDIT_SHOWN_LINES, LINE_BYTES, NAMED_PLACES};
+use super::paths::shown;
 use super::similar::{cut, similar_places};
 use super::text_file::LoadedFile;
 use super::write::FileStamp;
@@ -22,7 +24,7 @@ use super::{FileToolError, FileTools};
 pub struct EditRequest {
     /// Which file.
     pub path: PathBuf,
-    /// The text to replace, exactly. In a file whose lines end with CR LF, it and `new` may have LF alone.
+    /// The text to replace, exactly. In a file whose lines end with CR LF, it and `new` may have LF alone, and mix both.
     pub old: String,
     /// What to put there.
     pub new: String,
@@ -71,7 +73,7 @@ impl Edited {
     pub fn text(&self) -> String {
         let times = if self.replacements == 1 { "1 place".to_owned() } else { format!("{} places", self.replacements) };
         let lines: Vec<String> = self.lines.iter().map(u64::to_string).collect();
-        let mut out = format!("edited {} at {times} (line {}", self.path.display(), lines.join(", "));
+        let mut out = format!("edited {} at {times} (line {}", shown(&self.path), lines.join(", "));
         if self.replacements > self.lines.len() {
             let _ = write!(out, " and {} more", self.replacements - self.lines.len());
         }
@@ -127,20 +129,22 @@ impl<'a> Replacement<'a> {
     }
 
     pub(super) fn apply(&self, path: &Path, file: &LoadedFile) -> Result<Replaced, FileToolError> {
-        let replaced = self.replace(file, self.old.as_bytes(), self.new.as_bytes());
-        let replaced = match replaced {
-            // A model writes LF; the file has CR LF, and keeps it.
-            Replaced { places: 0, .. } if self.old.contains('\n') && !self.old.contains("\r\n") && file.has_crlf() => {
-                self.replace(file, with_crlf(self.old).as_bytes(), with_crlf(self.new).as_bytes())
-            }
-            replaced => replaced,
+        // A model writes LF, or LF here and CR LF there; the file has CR LF, and keeps it.
+        let (old, new) = match !has_only_crlf(self.old) && file.has_crlf() {
+            true => (Cow::Owned(with_crlf(self.old)), Cow::Owned(with_crlf(self.new))),
+            false => (Cow::Borrowed(self.old), Cow::Borrowed(self.new)),
         };
+        if old == new {
+            return Err(FileToolError::SameText { path: path.to_owned() });
+        }
+        let replaced = self.replace(file, old.as_bytes(), new.as_bytes());
         match (self.occurrences, replaced.places) {
             (_, 0) if file.is_binary() => Err(FileToolError::Binary { path: path.to_owned() }),
             (_, 0) => Err(FileToolError::NotFound {
                 path: path.to_owned(),
                 similar: similar_places(&String::from_utf8_lossy(&file.bytes), self.old),
                 hash: file.hash,
+                some_crlf: self.old.contains('\n') && !file.has_crlf() && memmem::find(&file.bytes, b"\r\n").is_some(),
             }),
             (Occurrences::Exactly(expected), found) if expected != found => {
                 Err(FileToolError::WrongCount { path: path.to_owned(), expected, found, lines: replaced.old_lines })
@@ -173,6 +177,13 @@ impl<'a> Replacement<'a> {
     }
 }
 
+/// Whether CR is written in `text`, and before every LF: then its line breaks are meant as they are, and so are those of what
+/// comes in its place.
+fn has_only_crlf(text: &str) -> bool {
+    text.contains('\r') && !text.replace("\r\n", "").contains('\n')
+}
+
+/// `text` with CR LF for every line break that it has.
 fn with_crlf(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\n', "\r\n")
 }

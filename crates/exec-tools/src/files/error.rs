@@ -80,6 +80,8 @@ pub enum FileToolError {
         similar: Vec<SimilarPlace>,
         /// The hash of the file that was looked through.
         hash: ContentHash,
+        /// Some lines of the file end with CR LF and others do not, so that nobody sees which line break is meant.
+        some_crlf: bool,
     },
     /// The text to replace does not occur as often as expected.
     WrongCount {
@@ -177,9 +179,16 @@ impl fmt::Display for FileToolError {
             Self::SameText { path } => {
                 write!(f, "the text to replace in {path:?} and its replacement are the same: nothing to do")
             }
-            Self::NotFound { path, similar, .. } => {
+            Self::NotFound { path, similar, some_crlf, .. } => {
                 write!(f, "the text to replace does not occur in {path:?}, exactly, with its spaces and line breaks")?;
-                write_similar(f, similar)
+                write_similar(f, similar)?;
+                match some_crlf {
+                    true => write!(
+                        f,
+                        " (some of its lines end with CR LF: replace text within one line, or write \\r\\n there)"
+                    ),
+                    false => Ok(()),
+                }
             }
             Self::WrongCount { path, expected, found, lines } => {
                 write!(f, "the text to replace occurs {found} times in {path:?}, not {expected}, at lines ")?;

@@ -7,6 +7,7 @@ use exec_env::files::GlobQuery;
 use exec_env::files::limits::GLOB_PATHS as MOST_PATHS;
 
 use super::limits::GLOB_PATHS;
+use super::paths::shown;
 use super::{FileToolError, FileTools};
 
 /// What to find.
@@ -46,9 +47,9 @@ pub struct Globbed {
 impl Globbed {
     /// For a model: one path a line.
     pub fn text(&self) -> String {
-        let mut out = format!("{} paths in {}\n", self.paths.len(), self.root.display());
+        let mut out = format!("{} paths in {}\n", self.paths.len(), shown(&self.root));
         for path in &self.paths {
-            let _ = writeln!(out, "{}", path.display());
+            let _ = writeln!(out, "{}", shown(path));
         }
         if self.truncated {
             out.push_str("[there are more: give a narrower pattern, or ask for more paths]\n");

@@ -12,6 +12,7 @@ use exec_env::files::{FileLines, Pattern, SearchItem, SearchLine, SearchQuery};
 use super::limits::{
     GREP_BEFORE_BYTES, GREP_COUNT, GREP_FILES, GREP_LINE_BYTES, GREP_MATCHES, GREP_MATCHES_MAX, GREP_TEXT_BYTES,
 };
+use super::paths::shown;
 use super::{FileToolError, FileTools};
 
 /// What to search for.
@@ -119,8 +120,8 @@ impl Grepped {
         for file in &self.files {
             match self.mode {
                 GrepMode::Content => file.write_to(&mut out),
-                GrepMode::Files => drop(writeln!(out, "{}", file.path.display())),
-                GrepMode::Count => drop(writeln!(out, "{}: {}", file.path.display(), file.matches)),
+                GrepMode::Files => drop(writeln!(out, "{}", shown(&file.path))),
+                GrepMode::Count => drop(writeln!(out, "{}: {}", shown(&file.path), file.matches)),
             }
         }
         let _ = write!(out, "[{} matching lines in {} files", self.matches, self.files.len());
@@ -140,7 +141,7 @@ impl Grepped {
 
 impl GreppedFile {
     fn write_to(&self, out: &mut String) {
-        let _ = writeln!(out, "{}", self.path.display());
+        let _ = writeln!(out, "{}", shown(&self.path));
         let mut last = None;
         for line in &self.lines {
             if last.is_some_and(|last| line.number > last + 1) {

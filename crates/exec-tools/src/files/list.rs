@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use exec_env::files::{DirectoryEntry, FileKind, GlobQuery, LinkPolicy};
 
 use super::limits::{LIST_DEPTH, LIST_ENTRIES, LIST_ENTRIES_MAX};
+use super::paths::shown;
 use super::{FileToolError, FileTools};
 
 /// What to list. `.git` is never listed.
@@ -57,10 +58,10 @@ pub struct ListedEntry {
 impl Listed {
     /// For a model: one line an entry, indented by level.
     pub fn text(&self) -> String {
-        let mut out = format!("{}\n", self.path.display());
+        let mut out = format!("{}\n", shown(&self.path));
         for entry in &self.entries {
             let level = entry.path.components().count().saturating_sub(1);
-            let name = entry.path.file_name().unwrap_or_default().to_string_lossy();
+            let name = shown(Path::new(entry.path.file_name().unwrap_or_default()));
             let mark = match (entry.kind, entry.is_symlink) {
                 (FileKind::Directory, false) => "/",
                 (FileKind::Directory, true) => "/ (link)",

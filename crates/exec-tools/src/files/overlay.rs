@@ -9,9 +9,10 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use exec_env::files::{ChangeAction, ChangeSet, ExpectedFile, FileChange, FileKind, FileReason, LinkPolicy};
+use exec_env::files::{ChangeAction, ChangeSet, ExpectedFile, FileChange, FileError, FileKind, FileReason, LinkPolicy};
 
 use super::limits::{MANY_BYTES, MANY_FILES};
+use super::paths::shown;
 use super::text_file::{LoadedFile, hash_of};
 use super::write::{FileStamp, Guard};
 use super::{FileToolError, FileTools};
@@ -60,12 +61,12 @@ impl ChangedFiles {
         }
         let mut out = "Success. Updated the following files:\n".to_owned();
         for file in &self.files {
-            let path = file.path.display();
+            let path = shown(&file.path);
             let _ = match &file.kind {
                 FileChangeKind::Added => write!(out, "A {path}"),
                 FileChangeKind::Modified => write!(out, "M {path}"),
                 FileChangeKind::Removed => write!(out, "D {path}"),
-                FileChangeKind::Renamed { to } => write!(out, "R {path} -> {}", to.display()),
+                FileChangeKind::Renamed { to } => write!(out, "R {path} -> {}", shown(to)),
             };
             if let Some(after) = &file.after {
                 let _ = write!(out, " (hash {})", after.hash);
@@ -291,6 +292,11 @@ impl<'a> Overlay<'a> {
         match self.tools.files.change_set(set).await {
             Ok(()) => Ok(Some(changed)),
             Err(error) if matches!(error.reason, FileReason::Changed { .. }) => Ok(None),
+            // It is told of the file that is renamed, which is there; what is not there is where it should go.
+            Err(error) if error.is_not_found() => match self.files.get(&error.path).map(|file| &file.now) {
+                Some(Now::RenamedTo(to)) => Err(FileError { path: to.clone(), ..error }.into()),
+                _ => Err(error.into()),
+            },
             Err(error) => Err(error.into()),
         }
     }

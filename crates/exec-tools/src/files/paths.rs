@@ -1,5 +1,6 @@
 //! Paths as a model writes them: absolute, or relative to the working directory.
 
+use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use super::FileToolError;
@@ -10,6 +11,11 @@ pub(super) fn resolve(cwd: &Path, path: &Path) -> Result<PathBuf, FileToolError>
     if path.as_os_str().is_empty() {
         return Err(FileToolError::EmptyPath);
     }
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Err(FileToolError::BadRequest {
+            what: format!("the path {path:?} has a NUL byte, and no file has: check it"),
+        });
+    }
     let mut resolved = PathBuf::from("/");
     for component in cwd.join(path).components() {
         match component {
@@ -19,6 +25,16 @@ pub(super) fn resolve(cwd: &Path, path: &Path) -> Result<PathBuf, FileToolError>
         }
     }
     Ok(resolved)
+}
+
+/// A path as a model is shown it, always on one line: quoted and escaped where it would be taken for another, or for more than
+/// a path.
+pub(super) fn shown(path: &Path) -> Cow<'_, str> {
+    let is_plain = |path: &str| !path.contains(char::is_control) && path.trim() == path && !path.starts_with('"');
+    match path.to_str() {
+        Some(plain) if is_plain(plain) => Cow::Borrowed(plain),
+        _ => Cow::Owned(format!("{path:?}")),
+    }
 }
 
 #[cfg(test)]
@@ -33,6 +49,8 @@ mod tests {
             let resolved = resolve(Path::new("/w"), Path::new(given)).expect("it is not empty");
             assert_eq!(resolved, Path::new(expected), "{given}");
         }
-        assert!(resolve(Path::new("/w"), Path::new("")).is_err());
+        for no_path in ["", "a\0b"] {
+            assert!(resolve(Path::new("/w"), Path::new(no_path)).is_err(), "{no_path:?}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use exec_env::files::limits::BLOCK_BYTES;
 use exec_env::files::{ContentHash, LinkPolicy, OpenFile, OpenMode};
 
 use super::limits::{LINE_BYTES, READ_LINES, READ_LINES_MAX, READ_TEXT_BYTES, READ_TEXT_BYTES_MAX, UNSIZED_BYTES};
+use super::paths::shown;
 use super::text_file::is_binary;
 use super::view_image::ImageFormat;
 use super::{FileToolError, FileTools};
@@ -98,7 +99,7 @@ pub struct ViewedLine {
 impl Viewed {
     /// For a model: numbered lines, and what is not shown with the way to see it.
     pub fn text(&self) -> String {
-        let mut out = format!("{} ({} bytes, hash {})\n", self.path.display(), self.size_bytes, self.hash);
+        let mut out = format!("{} ({} bytes, hash {})\n", shown(&self.path), self.size_bytes, self.hash);
         match &self.content {
             ViewedContent::Binary { image: Some(image) } => {
                 let _ = writeln!(out, "[no text: an image of type {}; view it as an image]", image.media_type());

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use exec_env::files::LinkPolicy;
 
 use super::limits::IMAGE_BYTES;
+use super::paths::shown;
 use super::{FileToolError, FileTools};
 
 /// Which image.
@@ -37,7 +38,7 @@ impl Image {
 
     /// For a model: what the image beside this text is.
     pub fn text(&self) -> String {
-        let mut out = format!("{}: {}, {} bytes", self.path.display(), self.media_type(), self.bytes.len());
+        let mut out = format!("{}: {}, {} bytes", shown(&self.path), self.media_type(), self.bytes.len());
         if let Some((width, height)) = self.size {
             let _ = write!(out, ", {width} x {height} pixels");
         }
@@ -78,6 +79,20 @@ impl ImageFormat {
         }
     }
 
+    /// Whether the file has a size and an end. Models' servers refuse a conversation with an image that they cannot read, again
+    /// and again; so what is easily seen to be cut off is not shown. Pixels are not decoded here.
+    fn is_whole(self, bytes: &[u8]) -> bool {
+        let has_size = self.size(bytes).is_some_and(|(width, height)| width > 0 && height > 0);
+        // Some programs write more behind the end.
+        has_size
+            && match self {
+                Self::Png => memchr::memmem::rfind(bytes, b"IEND").is_some_and(|at| bytes.len() >= at + 8),
+                Self::Jpeg => memchr::memmem::rfind(bytes, &[0xff, 0xd9]).is_some(),
+                Self::Gif => memchr::memrchr(0x3b, bytes).is_some_and(|at| at > 10),
+                Self::WebP => little(bytes, 4, 4).is_some_and(|rest| bytes.len() as u64 >= 8 + u64::from(rest)),
+            }
+    }
+
     /// Width and height, as the file says.
     pub fn size(self, bytes: &[u8]) -> Option<(u32, u32)> {
         match self {
@@ -104,6 +119,9 @@ impl FileTools {
         let Some(format) = ImageFormat::of(&bytes) else {
             return Err(FileToolError::NotAnImage { path, what: what_else(&bytes) });
         };
+        if !format.is_whole(&bytes) {
+            return Err(FileToolError::NotAnImage { path, what: "an image that is damaged or cut off" });
+        }
         Ok(Image { path, format, size: format.size(&bytes), bytes })
     }
 }

@@ -13,6 +13,7 @@ use exec_env::files::{
 };
 
 use super::limits::{CHANGE_ATTEMPTS, WRITE_BYTES};
+use super::paths::shown;
 use super::text_file::hash_of;
 use super::{FileToolError, FileTools};
 
@@ -78,10 +79,10 @@ impl Written {
     /// For a model: what happened, and the hash that guards the next change.
     pub fn text(&self) -> String {
         let mut out = match &self.replaced {
-            None => format!("created {}", self.path.display()),
-            Some(old) if old.hash == self.now.hash => format!("{} had these contents already", self.path.display()),
+            None => format!("created {}", shown(&self.path)),
+            Some(old) if old.hash == self.now.hash => format!("{} had these contents already", shown(&self.path)),
             Some(old) => {
-                format!("replaced {} (it had {} bytes, hash {})", self.path.display(), old.size_bytes, old.hash)
+                format!("replaced {} (it had {} bytes, hash {})", shown(&self.path), old.size_bytes, old.hash)
             }
         };
         let _ = writeln!(out, ": now {} bytes, hash {}", self.now.size_bytes, self.now.hash);

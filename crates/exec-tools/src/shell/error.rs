@@ -1,9 +1,12 @@
 //! How the shell tools fail: what happened and what to do next, in words that a model can act on.
 
-use exec_env::process::{ProcessError, ProcessReason, Unreachable};
+use exec_env::process::{ProcessError, ProcessReason, SpawnFailure, Unreachable};
 
 use super::{SessionNumber, SessionSummary};
 use crate::environments::EnvironmentUnavailable;
+
+/// Arguments and variables that are too long.
+const E2BIG: i32 = 7;
 
 /// A shell tool failed. The message is for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +42,15 @@ pub enum ShellError {
     /// The server died while it wrote; nobody knows how much arrived.
     #[error("nobody knows whether session {session} received the input: look at its output before you write it again")]
     InputInDoubt { session: SessionNumber },
+    /// What was typed before failed after its call had returned.
+    #[error("nothing of this was typed, because {}", input_failed(why))]
+    InputBeforeFailed { session: SessionNumber, why: Box<ShellError> },
+    /// It has not read what was typed before.
+    #[error(
+        "session {session} has not read what was typed before, so nothing of this was typed: look at it with empty chars, \
+         interrupt it with chars=\"\\u0003\", or end it with kill_session"
+    )]
+    InputWaits { session: SessionNumber },
     /// It has ended, so it cannot be written to or signalled.
     #[error("session {session} has ended (exit code {exit_code}): start another with exec_command")]
     Ended { session: SessionNumber, exit_code: i32 },
@@ -74,12 +86,21 @@ impl ShellError {
     pub(super) fn of_start(error: ProcessError) -> Self {
         match error.reason {
             ProcessReason::Unreachable(unreachable) => Self::Unreachable(unreachable),
+            ProcessReason::SpawnFailed(SpawnFailure { errno: E2BIG, .. }) => {
+                let what = "the command is too long for the kernel: write it into a file with write_file, and run that";
+                Self::Refused { what: what.to_owned() }
+            }
             ProcessReason::SpawnFailed(failure) => {
                 Self::Refused { what: format!("cannot start the command: {failure}") }
             }
             reason => Self::Refused { what: reason.sentence(error.id.as_str()) },
         }
     }
+}
+
+/// What to tell about input that failed after its call had returned.
+pub fn input_failed(why: &ShellError) -> String {
+    format!("what was typed before failed, and some of it or all may not have arrived: {why}")
 }
 
 fn known_sessions(known: &[SessionNumber]) -> String {

@@ -13,14 +13,17 @@ use bytes::Bytes;
 use exec_core::{EntryBody, Head, Page, ProcessId, Seq, Stream};
 use exec_env::Processes;
 use exec_env::process::{ProcessError, ReadQuery};
-use exec_env::view::{Amount, ViewPart, ViewQuery};
+use exec_env::view::{Amount, Position as ViewPosition, ViewPart, ViewQuery};
 
 use super::SessionNumber;
 use super::limits::{PAGE_BYTES, TOKEN_BYTES};
-use super::stream_text::{StreamText, cut_head};
+use super::stream_text::{StreamText, cut_head, incomplete_tail};
 
 /// Fewest and most entries that are read at once in the search for the beginning of the tail.
 const STEP_ENTRIES: std::ops::RangeInclusive<u64> = 16..=4096;
+
+/// The longest character in UTF-8.
+const CHARACTER_BYTES: u64 = 4;
 
 /// A part of the output of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,6 +89,66 @@ struct Cut {
     offset: u64,
 }
 
+/// Output in the order of the log, as text. Where it is cut, it ends before the first character whose rest has not come: that
+/// may have begun in an earlier entry than the last, and who goes on from there must find it whole.
+#[derive(Default)]
+struct ShownText {
+    text: String,
+    bytes: u64,
+    decoder: StreamText,
+    /// For each stream, where its unfinished character begins.
+    unfinished: [Option<Unfinished>; 3],
+}
+
+#[derive(Clone, Copy)]
+struct Unfinished {
+    at: Cut,
+    /// What was shown before it.
+    text_len: usize,
+    bytes: u64,
+}
+
+impl ShownText {
+    /// Appends bytes that begin at `at`.
+    fn push(&mut self, at: Cut, stream: Stream, bytes: &[u8]) {
+        self.decoder.push(stream, bytes, &mut self.text);
+        self.bytes += bytes.len() as u64;
+        let pending = self.decoder.pending_bytes_of(stream);
+        let slot = &mut self.unfinished[stream as usize];
+        match bytes.len().checked_sub(pending) {
+            _ if pending == 0 => *slot = None,
+            Some(whole) => {
+                let at = Cut { seq: at.seq, offset: at.offset + whole as u64 };
+                *slot = Some(Unfinished { at, text_len: self.text.len(), bytes: self.bytes - pending as u64 });
+            }
+            // It has begun earlier.
+            None => {}
+        }
+    }
+
+    /// Nothing follows: what is unfinished is no character.
+    fn finish(&mut self) {
+        self.decoder.finish(&mut self.text);
+        self.unfinished = Default::default();
+    }
+
+    /// Ends the text at `at`, or before the first unfinished character. The result is where it ends.
+    fn cut(&mut self, at: Cut) -> Cut {
+        // One at the very beginning that much else follows is none, and whoever goes on from there must get on.
+        let counts = |unfinished: &Unfinished| unfinished.bytes > 0 || self.bytes < CHARACTER_BYTES;
+        let unfinished = std::mem::take(&mut self.unfinished);
+        let first = unfinished.into_iter().flatten().filter(counts).min_by_key(|unfinished| unfinished.bytes);
+        let Some(first) = first else {
+            self.decoder.finish(&mut self.text);
+            return at;
+        };
+        self.decoder = StreamText::default();
+        self.text.truncate(first.text_len);
+        self.bytes = first.bytes;
+        first.at
+    }
+}
+
 impl SessionLog<'_> {
     /// What came since `position`, within `budget` bytes, and moves it to the end.
     pub(super) async fn since(
@@ -98,18 +161,18 @@ impl SessionLog<'_> {
         let (last, total) = (head.next_seq - 1, head.held_bytes + head.dropped_bytes);
         let mut view =
             OutputView { to_seq: last, bytes: total.saturating_sub(position.bytes), ..OutputView::default() };
-        let mut text = std::mem::take(&mut position.text);
-        let (mut after, mut shown) = (position.seq, 0);
+        let mut shown = ShownText { decoder: std::mem::take(&mut position.text), ..ShownText::default() };
+        let mut after = position.seq;
         let head_limit = match total.saturating_sub(position.bytes) <= budget as u64 {
             true => u64::MAX,
             false => (budget / 2) as u64,
         };
         let cut = 'head: loop {
             if let Some(gap) = page.gap {
-                let lost = gap.dropped_bytes.saturating_sub(position.bytes + view.lost_bytes + shown);
+                let lost = gap.dropped_bytes.saturating_sub(position.bytes + view.lost_bytes + shown.bytes);
                 view.lost_bytes += lost;
-                text.finish(&mut view.text);
-                view.text.push_str(&format!("[… {lost} bytes were dropped from the full log and are gone …]\n"));
+                shown.finish();
+                shown.text.push_str(&format!("[… {lost} bytes were dropped from the full log and are gone …]\n"));
             }
             after = page.cursor(after);
             for entry in page.entries {
@@ -117,9 +180,9 @@ impl SessionLog<'_> {
                 if entry.seq > last {
                     break;
                 }
-                let fits = usize::try_from(head_limit - shown).map_or(bytes.len(), |left| left.min(bytes.len()));
-                text.push(stream, &bytes[..fits], &mut view.text);
-                shown += fits as u64;
+                let left = head_limit - shown.bytes;
+                let fits = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+                shown.push(Cut { seq: entry.seq, offset: 0 }, stream, &bytes[..fits]);
                 if fits < bytes.len() {
                     break 'head Some(Cut { seq: entry.seq, offset: fits as u64 });
                 }
@@ -129,45 +192,44 @@ impl SessionLog<'_> {
             }
             page = self.page(after, PAGE_BYTES.min(budget.max(1))).await?;
         };
-        if let Some(mut cut) = cut {
-            // The rest of a character that is cut here is told as left out, together with its beginning.
-            let pending = text.pending_bytes() as u64;
-            (cut.offset, shown) = (cut.offset.saturating_sub(pending), shown.saturating_sub(pending));
+        if let Some(cut) = cut {
+            let cut = shown.cut(cut);
             let (pieces, tail_bytes) = self.tail(cut, last, budget - budget / 2).await?;
-            let left_out = view.bytes.saturating_sub(view.lost_bytes + shown + tail_bytes);
+            let left_out = view.bytes.saturating_sub(view.lost_bytes + shown.bytes + tail_bytes);
             view.omitted = Some(Omitted { bytes: Some(left_out), from_seq: cut.seq, skip_bytes: cut.offset });
-            view.text.push_str(&self.left_out(left_out, cut, None));
-            text = StreamText::default();
+            shown.text.push_str(&self.left_out(left_out, cut, None));
             for piece in pieces {
-                text.push(piece.stream, &piece.bytes, &mut view.text);
+                shown.decoder.push(piece.stream, &piece.bytes, &mut shown.text);
             }
         }
         if head.closed {
-            text.finish(&mut view.text);
+            shown.finish();
         }
-        *position = Position { seq: last, bytes: total, text };
+        view.text = shown.text;
+        *position = Position { seq: last, bytes: total, text: shown.decoder };
         Ok((view, head))
     }
 
-    /// Entries after `after`, without the first `skip` bytes of them (of `stream`, if there is one), as far as `budget` goes.
+    /// Entries after `asked`, without the first `skip` bytes of them (of `stream`, if there is one), as far as `budget` goes.
     pub(super) async fn forward(
         &self,
-        mut after: Seq,
+        asked: Seq,
         mut skip: u64,
         stream: Option<Stream>,
         budget: usize,
     ) -> Result<(OutputView, Head), ProcessError> {
-        let (mut view, mut text, mut left) = (OutputView::default(), StreamText::default(), budget);
-        // How much lies before what is read next; known only from the beginning of the log.
-        let mut before = (after == 0 && stream.is_none()).then_some(skip);
+        let (mut view, mut shown, mut after) = (OutputView::default(), ShownText::default(), asked);
+        let mut has_begun = [false; 3];
         loop {
             let page = self.page(after, PAGE_BYTES).await?;
             let head = page.head;
             if let Some(gap) = page.gap {
                 view.lost_bytes = gap.dropped_bytes;
-                before = before.map(|before| before + gap.dropped_bytes);
+                // From the beginning it is known what the skipped bytes were. Elsewhere, to show some twice is better than not at all.
+                skip = if asked == 0 && stream.is_none() { skip.saturating_sub(gap.dropped_bytes) } else { 0 };
+                shown.finish();
                 let lost = gap.dropped_bytes;
-                view.text.push_str(&format!("[… the {lost} first bytes were dropped from the full log …]\n"));
+                shown.text.push_str(&format!("[… the {lost} first bytes were dropped from the full log …]\n"));
             }
             after = page.cursor(after);
             for entry in page.entries {
@@ -177,27 +239,54 @@ impl SessionLog<'_> {
                 }
                 let skipped = skip.min(bytes.len() as u64) as usize;
                 skip -= skipped as u64;
-                let shown = left.min(bytes.len() - skipped);
-                text.push(from, &bytes[skipped..skipped + shown], &mut view.text);
-                (left, view.bytes) = (left - shown, view.bytes + shown as u64);
-                if skipped + shown < bytes.len() {
-                    let offset = ((skipped + shown) as u64).saturating_sub(text.pending_bytes() as u64);
-                    let total = head.held_bytes + head.dropped_bytes;
-                    let rest = before.map(|before| total.saturating_sub(before + view.bytes));
-                    view.omitted = Some(Omitted { bytes: rest, from_seq: entry.seq, skip_bytes: offset });
-                    let call = self.read_call(Cut { seq: entry.seq, offset }, stream);
+                let is_first = !std::mem::replace(&mut has_begun[from as usize], true) && skipped == 0;
+                if is_first && cut_head(&bytes) > 0 {
+                    let begun = self.begun_before(asked, from).await?;
+                    shown.decoder.push(from, &begun, &mut shown.text);
+                }
+                let fits = (budget as u64).saturating_sub(shown.bytes).min((bytes.len() - skipped) as u64) as usize;
+                shown.push(Cut { seq: entry.seq, offset: skipped as u64 }, from, &bytes[skipped..skipped + fits]);
+                if skipped + fits < bytes.len() {
+                    let cut = shown.cut(Cut { seq: entry.seq, offset: (skipped + fits) as u64 });
+                    let rest = self.bytes_from(cut, stream).await;
+                    view.omitted = Some(Omitted { bytes: rest, from_seq: cut.seq, skip_bytes: cut.offset });
+                    view.bytes = shown.bytes + rest.unwrap_or(0);
+                    let call = self.read_call(cut, stream);
                     let rest = rest.map(|rest| format!("{rest} bytes ")).unwrap_or_default();
-                    view.text.push_str(&format!("\n[… {rest}more follow: {call} goes on …]\n"));
-                    view.to_seq = entry.seq;
+                    shown.text.push_str(&format!("\n[… {rest}more follow: {call} goes on …]\n"));
+                    (view.text, view.to_seq) = (shown.text, cut.seq);
                     return Ok((view, head));
                 }
             }
             view.to_seq = after;
             if after + 1 >= head.next_seq {
-                text.finish(&mut view.text);
+                shown.finish();
+                let is_beyond = asked + 1 >= head.next_seq || skip > 0;
+                if is_beyond && shown.bytes == 0 && view.lost_bytes == 0 {
+                    let last = head.next_seq - 1;
+                    shown.text.push_str(&format!("[… nothing is there: the log ends with entry {last} so far …]\n"));
+                }
+                (view.text, view.bytes) = (shown.text, shown.bytes);
                 return Ok((view, head));
             }
         }
+    }
+
+    /// The beginning of a character that entries up to this one have, and that ends after them. Where a view ends before the
+    /// unfinished character of one stream, that of another may have begun still earlier, and is for the next view to show.
+    async fn begun_before(&self, end: Seq, stream: Stream) -> Result<Vec<u8>, ProcessError> {
+        let after = end.saturating_sub(*STEP_ENTRIES.start());
+        let mut pieces = self.segment(after, end, Cut { seq: 0, offset: 0 }, usize::MAX).await?;
+        pieces.retain(|piece| piece.stream == stream);
+        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
+        Ok(bytes[bytes.len() - incomplete_tail(&bytes)..].to_vec())
+    }
+
+    /// How many bytes there are from here to the end, if whoever has the log tells.
+    async fn bytes_from(&self, cut: Cut, stream: Option<Stream>) -> Option<u64> {
+        let from = ViewPosition { after: cut.seq.saturating_sub(1), skip_bytes: cut.offset };
+        let query = ViewQuery { from, stream, part: ViewPart::head(0), ..ViewQuery::default() };
+        self.processes.view(self.process, query).await.ok().map(|view| view.left_out.bytes)
     }
 
     /// The end of the log, as far back as `budget` goes.
@@ -286,10 +375,17 @@ impl SessionLog<'_> {
             step = ((limit - kept) as u64 / entry_bytes + 1).clamp(*STEP_ENTRIES.start(), *STEP_ENTRIES.end());
             end = after;
         }
-        if let Some(first) = pieces.front_mut() {
-            let cut = cut_head(&first.bytes);
-            first.bytes = first.bytes.slice(cut..);
-            kept -= cut;
+        // Of each stream, a character may have begun before it.
+        for stream in [Stream::Stdout, Stream::Stderr, Stream::Pty] {
+            let mut most = CHARACTER_BYTES as usize - 1;
+            for piece in pieces.iter_mut().filter(|piece| piece.stream == stream) {
+                let cut = cut_head(&piece.bytes).min(most);
+                piece.bytes = piece.bytes.slice(cut..);
+                (kept, most) = (kept - cut, most - cut);
+                if !piece.bytes.is_empty() {
+                    break;
+                }
+            }
         }
         Ok((pieces, kept as u64))
     }

@@ -43,6 +43,14 @@ impl StreamText {
     pub(super) fn pending_bytes(&self) -> usize {
         self.stdout.len() + self.stderr.len() + self.pty.len()
     }
+
+    pub(super) fn pending_bytes_of(&self, stream: Stream) -> usize {
+        match stream {
+            Stream::Stdout => self.stdout.len(),
+            Stream::Stderr => self.stderr.len(),
+            Stream::Pty => self.pty.len(),
+        }
+    }
 }
 
 /// How many bytes at the beginning are the rest of a character that was cut.

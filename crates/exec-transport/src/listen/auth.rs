@@ -5,6 +5,7 @@
 //! digests in constant time; no token and no secret is ever logged or shown by `Debug`.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -72,7 +73,7 @@ pub enum AuthError {
     #[error("websocket auth secret {} must not be empty", path.display())]
     SecretEmpty { path: PathBuf },
     #[error("failed to read websocket auth secret {}: {source}", path.display())]
-    SecretUnreadable { path: PathBuf, source: std::io::Error },
+    SecretUnreadable { path: PathBuf, source: io::Error },
     #[error(transparent)]
     SecretExposed(SecretFileError),
     #[error("`--ws-public-key` is required when `--ws-auth scoped-token` is set")]
@@ -151,7 +152,7 @@ impl Auth {
                         let (token, exposed) = read_secret(path)?;
                         (digest(&token), exposed)
                     }
-                    (None, Some(hex)) => (parse_digest(hex)?, None),
+                    (None, Some(hex)) => (parse_digest(hex.trim())?, None),
                 };
                 Ok(Some(Self { method: AuthMethod::Capability { sha256 }, exposed }))
             }
@@ -199,6 +200,11 @@ impl Auth {
     }
 }
 
+/// What a flag names; white space around it is not meant, and white space alone names nothing.
+fn named(value: Option<&str>) -> Option<String> {
+    value.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
+}
+
 #[derive(Clone)]
 struct SignedTokens {
     key: DecodingKey,
@@ -223,8 +229,8 @@ impl SignedTokens {
         AuthMethod::Signed(Box::new(Self {
             key,
             kind,
-            issuer: settings.issuer.clone(),
-            audience: settings.audience.clone(),
+            issuer: named(settings.issuer.as_deref()),
+            audience: named(settings.audience.as_deref()),
             skew_seconds: i64::try_from(skew_seconds).unwrap_or(i64::MAX),
         }))
     }
@@ -241,8 +247,8 @@ impl SignedTokens {
         signature_only.validate_exp = false;
         signature_only.validate_aud = false;
         let claims: TokenClaims = match jsonwebtoken::decode(token, &self.key, &signature_only) {
-            Ok(token) => token.claims,
-            Err(_) => return Err("invalid websocket jwt"),
+            Ok(token) if token::is_understood(&token.header) => token.claims,
+            Ok(_) | Err(_) => return Err("invalid websocket jwt"),
         };
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
         let end = claims.exp.saturating_add(self.skew_seconds);
@@ -291,6 +297,11 @@ fn read_secret(path: &Path) -> Result<(Vec<u8>, Option<PathBuf>), AuthError> {
         SecretFileError::Unreadable { path, source } => AuthError::SecretUnreadable { path, source },
         exposed => AuthError::SecretExposed(exposed),
     })?;
+    // White space around a secret is no part of it, which can be said of text only; and a token that is no text nobody could send.
+    if std::str::from_utf8(&file.content).is_err() {
+        let source = io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8");
+        return Err(AuthError::SecretUnreadable { path: path.to_owned(), source });
+    }
     match file.content.is_empty() {
         true => Err(AuthError::SecretEmpty { path: path.to_owned() }),
         false => Ok((file.content, file.is_exposed.then(|| path.to_owned()))),

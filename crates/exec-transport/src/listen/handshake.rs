@@ -91,7 +91,7 @@ impl Acceptor {
         // Encrypted or not, the head must be complete by then.
         let deadline = Instant::now() + self.header_timeout;
         let peer = Peer::WebSocket(address);
-        let permit = match self.check_peer(&stream, address) {
+        let permit = match self.check_peer(&stream, address).await {
             Ok(()) => UpgradePermit::AtUpgrade,
             Err(why) => {
                 tracing::warn!(%address, "refused a connection: {why}");
@@ -118,9 +118,9 @@ impl Acceptor {
         Some(self.websocket(upgraded, tokio::io::split, peer))
     }
 
-    fn check_peer(&self, stream: &TcpStream, address: SocketAddr) -> Result<(), String> {
+    async fn check_peer(&self, stream: &TcpStream, address: SocketAddr) -> Result<(), String> {
         match (&self.peer_check, stream.local_addr()) {
-            (Some(check), Ok(own)) => check.check(address, own),
+            (Some(check), Ok(own)) => check.check(address, own).await,
             // Without an address the stream has ended already.
             (_, _) => Ok(()),
         }
@@ -228,7 +228,8 @@ impl Acceptor {
             return plain(*status, why.clone());
         }
         // Only a listener that asks for tokens can be tried by guessing one.
-        let guesser = address.filter(|_| self.policy.auth.is_some() && request.uri().path() == "/");
+        let asks_for_token = self.policy.auth.is_some() && self.policy.paths.is_websocket(request.uri().path());
+        let guesser = address.filter(|_| asks_for_token);
         if let Some(address) = guesser {
             let turn = self.throttle().wait_for_turn(address.ip(), Instant::now());
             match turn {

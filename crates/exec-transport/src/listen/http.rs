@@ -29,6 +29,31 @@ use super::auth::Auth;
 pub(crate) struct UpgradePolicy {
     pub(crate) auth: Option<Auth>,
     pub(crate) hosts: AllowedHosts,
+    pub(crate) paths: HttpPaths,
+}
+
+/// What is at which path of a listener. Codex's two servers differ, and so do their clients: that of the app-server asks
+/// for `/rpc` on a unix socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HttpPaths {
+    /// The WebSocket is at `/`, and `/readyz` answers probes.
+    #[default]
+    ExecServer,
+    /// `/readyz` and `/healthz` answer probes, and the WebSocket is at every other path.
+    AppServer,
+}
+
+impl HttpPaths {
+    fn is_probe(self, path: &str) -> bool {
+        path == "/readyz" || (self == Self::AppServer && path == "/healthz")
+    }
+
+    pub(crate) fn is_websocket(self, path: &str) -> bool {
+        match self {
+            Self::ExecServer => path == "/",
+            Self::AppServer => !self.is_probe(path),
+        }
+    }
 }
 
 /// The `Host` headers that are served.
@@ -65,16 +90,16 @@ impl UpgradePolicy {
             return Err(FinalResponse::new(StatusCode::FORBIDDEN, ""));
         }
         self.hosts.check(headers)?;
-        match request.uri().path() {
-            "/" => {}
-            "/readyz" if matches!(*request.method(), Method::GET | Method::HEAD) => {
-                return Err(FinalResponse::new(StatusCode::OK, ""));
-            }
-            "/readyz" => {
-                let allow = Some(HeaderValue::from_static("GET,HEAD"));
-                return Err(FinalResponse { allow, ..FinalResponse::new(StatusCode::METHOD_NOT_ALLOWED, "") });
-            }
-            _ => return Err(FinalResponse::new(StatusCode::NOT_FOUND, "")),
+        // A target that is a whole URL names the host once more, and counts for more than the header.
+        if let Some(authority) = request.uri().authority() {
+            self.hosts.check_name(authority.as_str())?;
+        }
+        let path = request.uri().path();
+        if self.paths.is_probe(path) {
+            return Err(probe_response(request.method()));
+        }
+        if !self.paths.is_websocket(path) {
+            return Err(FinalResponse::new(StatusCode::NOT_FOUND, ""));
         }
         let key = websocket_key(request)?;
         let Some(auth) = &self.auth else { return Ok((key, Identity::default())) };
@@ -95,31 +120,36 @@ impl AllowedHosts {
     }
 
     fn check(&self, headers: &HeaderMap) -> Result<(), FinalResponse> {
-        let Self::Known(names) = self else { return Ok(()) };
         let mut hosts = headers.get_all(HOST).iter();
-        let refused = |shown: &str| {
-            tracing::warn!(
-                host = shown,
-                "refused a connection by a name that may be a browser's trap; if it is yours, use --allow-host {shown}"
-            );
-            let text = format!(
-                "host `{shown}` is not served here: connect by IP address or as `localhost`, \
-                 or name the host in allow_hosts (--allow-host) of the server"
-            );
-            Err(FinalResponse::new(StatusCode::FORBIDDEN, text))
+        match (hosts.next(), hosts.next()) {
+            (Some(host), None) => self.check_name(host.to_str().unwrap_or_default()),
+            _ => self.check_name(""),
+        }
+    }
+
+    /// `text` is a host, and a port if there is one.
+    fn check_name(&self, text: &str) -> Result<(), FinalResponse> {
+        let Self::Known(names) = self else { return Ok(()) };
+        let is_known = |authority: &Authority| {
+            let name = authority.host();
+            let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+            address.parse::<IpAddr>().is_ok()
+                || name.eq_ignore_ascii_case("localhost")
+                || names.iter().any(|known| known.eq_ignore_ascii_case(name))
         };
-        let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            return refused("");
-        };
-        let text = host.to_str().unwrap_or_default();
-        let Ok(authority) = text.parse::<Authority>() else { return refused(text) };
-        let name = authority.host();
-        let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-        let known = address.parse::<IpAddr>().is_ok()
-            || name.eq_ignore_ascii_case("localhost")
-            || names.iter().any(|known| known.eq_ignore_ascii_case(name));
         // `user@host` is not a host name, and no honest client sends it.
-        if known && !text.contains('@') { Ok(()) } else { refused(text) }
+        if text.parse().is_ok_and(|authority| is_known(&authority)) && !text.contains('@') {
+            return Ok(());
+        }
+        tracing::warn!(
+            host = text,
+            "refused a connection by a name that may be a browser's trap; if it is yours, use --allow-host {text}"
+        );
+        let text = format!(
+            "host `{text}` is not served here: connect by IP address or as `localhost`, \
+             or name the host in allow_hosts (--allow-host) of the server"
+        );
+        Err(FinalResponse::new(StatusCode::FORBIDDEN, text))
     }
 }
 
@@ -136,7 +166,7 @@ pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full
     response
 }
 
-/// A response that is not an upgrade: a refusal, or the 200 of `/readyz`.
+/// A response that is not an upgrade: a refusal, or the 200 that a probe gets.
 struct FinalResponse {
     status: StatusCode,
     text: Cow<'static, str>,
@@ -161,6 +191,14 @@ impl FinalResponse {
         }
         response
     }
+}
+
+fn probe_response(method: &Method) -> FinalResponse {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return FinalResponse::new(StatusCode::OK, "");
+    }
+    let allow = Some(HeaderValue::from_static("GET,HEAD"));
+    FinalResponse { allow, ..FinalResponse::new(StatusCode::METHOD_NOT_ALLOWED, "") }
 }
 
 fn websocket_key<B>(request: &Request<B>) -> Result<&HeaderValue, FinalResponse> {

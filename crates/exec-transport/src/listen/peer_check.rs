@@ -2,22 +2,28 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// Asked of each TCP connection before anything is read from it. Clones ask the same.
 #[derive(Clone)]
-pub struct PeerCheck(Arc<CheckPeer>);
+pub struct PeerCheck(Arc<CheckFunction>);
 
-type CheckPeer = dyn Fn(SocketAddr, SocketAddr) -> Result<(), String> + Send + Sync;
+type CheckFunction = dyn Fn(SocketAddr, SocketAddr) -> CheckFuture + Send + Sync;
+
+type CheckFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 impl PeerCheck {
     /// `check` gets the address of the peer and ours. Its error says why the peer may not enter; the peer is told that.
-    pub fn new(check: impl Fn(SocketAddr, SocketAddr) -> Result<(), String> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(check))
+    pub fn new<F>(check: impl Fn(SocketAddr, SocketAddr) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        Self(Arc::new(move |peer, own| Box::pin(check(peer, own))))
     }
 
-    pub(super) fn check(&self, peer: SocketAddr, own: SocketAddr) -> Result<(), String> {
-        (self.0)(peer, own)
+    pub(super) async fn check(&self, peer: SocketAddr, own: SocketAddr) -> Result<(), String> {
+        (self.0)(peer, own).await
     }
 }
 

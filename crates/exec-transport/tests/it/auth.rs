@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use exec_transport::{
-    Auth, AuthMode, AuthSettings, BindError, ConnectError, ConnectOptions, ListenOptions, ListenUrl, Listener, Target,
-    connect,
+    Auth, AuthMode, AuthSettings, BindError, ConnectError, ConnectOptions, HttpPaths, ListenOptions, ListenUrl,
+    Listener, Target, connect,
 };
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
@@ -30,6 +30,10 @@ fn auth(settings: &AuthSettings) -> ListenOptions {
 
 /// What each `Authorization` header is answered: a status, and the text of a refusal.
 async fn answers(options: ListenOptions, headers: &[Option<String>]) -> Vec<(u16, String)> {
+    answers_at("/", options, headers).await
+}
+
+async fn answers_at(path: &str, options: ListenOptions, headers: &[Option<String>]) -> Vec<(u16, String)> {
     let (mut listener, address) = websocket_listener(options).await;
     let asking = async {
         let mut answers = Vec::new();
@@ -37,7 +41,7 @@ async fn answers(options: ListenOptions, headers: &[Option<String>]) -> Vec<(u16
             let mut stream = TcpStream::connect(address).await.expect("it listens");
             let authorization = header.as_ref().map_or(String::new(), |value| format!("authorization: {value}\r\n"));
             let request = format!(
-                "GET / HTTP/1.1\r\nhost: {address}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
                  sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{authorization}\r\n"
             );
             stream.write_all(request.as_bytes()).await.expect("it reads");
@@ -80,7 +84,7 @@ async fn a_capability_token_lets_a_client_in() {
     let digest = "41EF4BB0B23661E66301AAC36066912DAC037827B4AE63A7B1165A5AA93ED4EB";
     let from_digest = AuthSettings {
         mode: Some(AuthMode::CapabilityToken),
-        token_sha256: Some(digest.to_owned()),
+        token_sha256: Some(format!(" {digest}\n")),
         ..AuthSettings::default()
     };
     for settings in [from_file, from_digest] {
@@ -115,7 +119,8 @@ async fn a_signed_token_is_judged_by_signature_time_issuer_and_audience() {
     let settings = AuthSettings {
         mode: Some(AuthMode::SignedBearerToken),
         shared_secret_file: Some(write(folder.path(), &format!("{SECRET}\n"))),
-        issuer: Some("us".to_owned()),
+        // White space around a flag's value is not meant.
+        issuer: Some(" us\n".to_owned()),
         audience: Some("exec".to_owned()),
         ..AuthSettings::default()
     };
@@ -191,6 +196,8 @@ fn settings_that_cannot_work_stop_the_start_with_the_texts_of_the_wire() {
     let blank = folder.path().join("blank");
     std::fs::write(&blank, " \n").expect("a folder of our own");
     let missing = folder.path().join("missing");
+    let no_text = folder.path().join("no-text");
+    std::fs::write(&no_text, [0xff; 40]).expect("a folder of our own");
     let capability = AuthSettings { mode: Some(AuthMode::CapabilityToken), ..AuthSettings::default() };
     let signed = AuthSettings { mode: Some(AuthMode::SignedBearerToken), ..AuthSettings::default() };
     let digest = "0".repeat(64);
@@ -210,6 +217,10 @@ fn settings_that_cannot_work_stop_the_start_with_the_texts_of_the_wire() {
         (
             AuthSettings { token_file: Some(blank.clone()), ..capability.clone() },
             format!("websocket auth secret {} must not be empty", blank.display()),
+        ),
+        (
+            AuthSettings { token_file: Some(no_text.clone()), ..capability.clone() },
+            format!("failed to read websocket auth secret {}: stream did not contain valid UTF-8", no_text.display()),
         ),
         (
             AuthSettings { token_file: Some(missing.clone()), ..capability },
@@ -309,11 +320,21 @@ async fn with_a_token_any_host_is_served() {
 #[tokio::test]
 async fn wrong_tokens_are_slowed_down_and_the_right_one_gets_in() {
     let (_folder, options) = signed_tokens_only();
+    slow_down_at("/", options).await;
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_slowed_down_at_every_path_of_an_app_server() {
+    let (_folder, options) = signed_tokens_only();
+    slow_down_at("/rpc", ListenOptions { paths: HttpPaths::AppServer, ..options }).await;
+}
+
+async fn slow_down_at(path: &str, options: ListenOptions) {
     let wrong = Some("Bearer wrong".to_owned());
     let right = Some(format!("Bearer {}", token(&json!({"exp": in_an_hour()}))));
     let headers: Vec<Option<String>> = (0..7).map(|_| wrong.clone()).chain([right]).collect();
     let begun = tokio::time::Instant::now();
-    let answers = answers(options, &headers).await;
+    let answers = answers_at(path, options, &headers).await;
     let mut expected = vec![refused("invalid websocket jwt"); 7];
     expected.push(WELCOME);
     assert_eq!(answers, expected);

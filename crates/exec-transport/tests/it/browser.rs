@@ -1,8 +1,8 @@
 //! A page in a real browser (Chromium, headless) tries to reach a listener that asks for no token.
 //!
-//! The page is loaded from a name that leads to the loopback, as a name does that was re-bound. It opens WebSockets by address and
-//! by name. One goes to a server of another kind, which lets everybody in: what is refused is refused by us, and not by
-//! the browser.
+//! The page is loaded from a name that leads to the loopback, as a name does that was re-bound. It opens WebSockets by
+//! address and by name. One goes to a server of another kind, which lets everybody in: what is refused is refused by
+//! us, and not by the browser.
 
 use std::net::SocketAddr;
 use std::process::Stdio;

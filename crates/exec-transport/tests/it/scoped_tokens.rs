@@ -104,15 +104,23 @@ async fn what_is_not_signed_by_the_key_or_cannot_be_enforced_is_refused() {
         let body = serde_json::to_value(claims()).expect("claims are JSON");
         format!("{}.{}.", part(json!({"alg": "none", "typ": "JWT"})), part(body))
     };
-    let odd_scope = |member: &str, value: Value| {
-        let mut body = serde_json::to_value(claims()).expect("claims are JSON");
-        body["exec-server"][member] = value;
+    let signed_with = |header: &Header, body: &Value| {
         let pem = std::fs::read_to_string(&private).expect("it was made");
         let der = rustls::pki_types::pem::PemObject::from_pem_slice(pem.as_bytes()).expect("a key");
         let der: rustls::pki_types::PrivatePkcs8KeyDer<'_> = der;
         let key = EncodingKey::from_ed_der(der.secret_pkcs8_der());
-        jsonwebtoken::encode(&Header::new(Algorithm::EdDSA), &body, &key).expect("it can be signed")
+        jsonwebtoken::encode(header, body, &key).expect("it can be signed")
     };
+    let odd_scope = |member: &str, value: Value| {
+        let mut body = serde_json::to_value(claims()).expect("claims are JSON");
+        body["exec-server"][member] = value;
+        signed_with(&Header::new(Algorithm::EdDSA), &body)
+    };
+    let critical = {
+        let header = Header { crit: Some(vec!["onlyOnSundays".to_owned()]), ..Header::new(Algorithm::EdDSA) };
+        signed_with(&header, &serde_json::to_value(claims()).expect("claims are JSON"))
+    };
+    assert_eq!(TokenClaims::read_verified(&critical, &public).expect("there is a key"), None);
     let build = Some(Audience::Many(vec!["build".to_owned(), "ci".to_owned()]));
     let for_build = sign(&TokenClaims { aud: build, ..claims() });
     let plain = settings(&public, None);
@@ -121,6 +129,7 @@ async fn what_is_not_signed_by_the_key_or_cannot_be_enforced_is_refused() {
         (confused, plain.clone(), Some("invalid websocket jwt")),
         (unsigned, plain.clone(), Some("invalid websocket jwt")),
         (odd_scope("onlyOnSundays", json!(true)), plain.clone(), Some("invalid websocket jwt")),
+        (critical, plain.clone(), Some("invalid websocket jwt")),
         (sign(&TokenClaims { exp: 1, ..claims() }), plain.clone(), Some("expired websocket jwt")),
         (sign(&TokenClaims { scope: None, ..claims() }), plain.clone(), Some("websocket jwt has no scope")),
         (scope(&|scope| scope.roots = Some(vec!["/w".parse().expect("a root")])), plain.clone(), None),
@@ -177,6 +186,19 @@ fn keys_that_others_could_read_and_files_that_are_no_keys_are_refused() {
     std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o644)).expect("it is ours");
     let exposed = claims().sign(&private).expect_err("others can read it").to_string();
     assert!(exposed.contains("(mode 0644): chmod 600 it"), "{exposed}");
+}
+
+/// OpenSSL 3 reads no private key that has the public one in it.
+#[test]
+fn a_private_key_is_in_the_form_that_everybody_reads() {
+    let (private, _) = new_key_pair().expect("a key pair");
+    let lines: Vec<&str> = private.lines().collect();
+    let ["-----BEGIN PRIVATE KEY-----", text, "-----END PRIVATE KEY-----"] = lines.as_slice() else {
+        panic!("it is PEM of one line");
+    };
+    let der = base64_simd::STANDARD.decode_to_vec(text).expect("it is base64");
+    // Version 1 of PKCS #8, with nothing behind the key.
+    assert_eq!((der.len(), der[..5].to_vec()), (48, vec![0x30, 0x2E, 0x02, 0x01, 0x00]));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use exec_transport::{ConnectionBudget, ListenOptions, ListenUrl, Listener};
+use exec_transport::{ConnectionBudget, HttpPaths, ListenOptions, ListenUrl, Listener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -65,6 +65,27 @@ async fn routes_methods_and_headers_are_answered_with_the_texts_of_the_wire() {
 }
 
 #[tokio::test]
+async fn an_app_server_has_two_probes_and_a_websocket_at_every_other_path() {
+    let upgrade = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: HOST\r\n{UPGRADE}\r\n");
+    let cases = [
+        ("GET /readyz HTTP/1.1\r\nhost: HOST\r\n\r\n", 200, ""),
+        ("GET /healthz HTTP/1.1\r\nhost: HOST\r\n\r\n", 200, ""),
+        ("POST /healthz HTTP/1.1\r\nhost: HOST\r\ncontent-length: 0\r\n\r\n", 405, ""),
+        (&upgrade("/healthz"), 200, ""),
+        ("GET /other HTTP/1.1\r\nhost: HOST\r\n\r\n", 400, "Connection header did not include 'upgrade'"),
+    ];
+    let options = || ListenOptions { paths: HttpPaths::AppServer, ..ListenOptions::default() };
+    ask_all(options(), &cases).await;
+    for path in ["/", "/rpc", "/a/b?c=d"] {
+        let (mut listener, address) = websocket_listener(options()).await;
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        let request = upgrade(path).replace("HOST", &address.to_string());
+        stream.write_all(request.as_bytes()).await.expect("it reads");
+        accept(&mut listener).await;
+    }
+}
+
+#[tokio::test]
 async fn a_request_with_an_origin_is_refused_on_every_route() {
     let upgrade = format!("GET / HTTP/1.1\r\nhost: HOST\r\norigin: null\r\n{UPGRADE}\r\n");
     let cases = [
@@ -109,6 +130,9 @@ async fn only_addresses_localhost_and_allowed_names_are_hosts() {
         ("GET /readyz HTTP/1.1\r\nhost: evil.example:80\r\n\r\n", 403, evil.as_str()),
         ("GET /readyz HTTP/1.1\r\nhost: localhost@evil.example\r\n\r\n", 403, tricky.as_str()),
         ("GET /readyz HTTP/1.1\r\nhost: localhost\r\nhost: evil\r\n\r\n", 403, none.as_str()),
+        ("GET http://evil.example:80/readyz HTTP/1.1\r\nhost: localhost\r\n\r\n", 403, evil.as_str()),
+        ("GET http://localhost:1/readyz HTTP/1.1\r\nhost: evil.example:80\r\n\r\n", 403, evil.as_str()),
+        ("GET http://localhost:1/readyz HTTP/1.1\r\nhost: localhost:1\r\n\r\n", 200, ""),
         ("GET /readyz HTTP/1.1\r\n\r\n", 403, none.as_str()),
     ];
     ask_all(options, &cases).await;

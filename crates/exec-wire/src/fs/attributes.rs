@@ -1,4 +1,5 @@
-//! What can be set on a file beside its contents: permissions, times, attributes; and links, which are nothing but their text. All ours.
+//! What can be set on a file beside its contents: permissions, times, attributes; and links, which are nothing but
+//! their text. All ours.
 
 use crate::base64::Base64;
 use crate::empty::empty_results;

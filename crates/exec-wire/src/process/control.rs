@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::log::{Exit, StallReason, Stream};
+use super::log::{Exit, StallReason};
 use super::start::{LimitReport, SandboxReport, Size};
 use crate::base64::Base64;
 use crate::empty::empty_results;
@@ -290,8 +290,6 @@ pub enum WaitOutcome {
     Matched {
         /// The chunk that completed the match.
         seq: u64,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        stream: Option<Stream>,
         /// The bytes that matched, cut to 4 KiB.
         text: Base64,
     },

@@ -79,6 +79,7 @@ fn methods() -> Vec<String> {
             RetryPolicy::Always => "send again",
             RetryPolicy::IfServerRemembers => "send again with a `requestScope`",
             RetryPolicy::IfUnsent => "in doubt",
+            RetryPolicy::OnItsConnection => "open the file again, then send again",
         };
         format!("| `{}` | {}{ours} | {runs}{waits} | {retry} |", spec.name, spec.summary)
     }));

@@ -103,7 +103,8 @@ fn try_system(checked: &Checked<'_>, system: &System, root: &Path) -> Result<()>
     let changed = "cp -r /shipped /tmp/changed; for file in /tmp/changed/*.tar.gz; do printf x >> $file; done; \
                    if sh /shipped/install.sh --prefix /tmp/p /tmp/changed; then exit 1; fi; test ! -e /tmp/p";
     in_root(root, 1234, &format!("{account}{changed}")).context("a changed archive")?;
-    // What is loaded into Python and Node finds the C library that it needs; the system's own programs are too old for the packages.
+    // What is loaded into Python and Node finds the C library that it needs; the system's own programs are too old for
+    // the packages.
     unpack_libraries(release, &shipped)?;
     let load = "for library in /shipped/wheel/exec_server/_native*.so /shipped/exec_server.node; do \
                 if /lib64/ld-linux-x86-64.so.2 --list $library 2>&1 | grep 'not found' >&2; then exit 1; fi; done";

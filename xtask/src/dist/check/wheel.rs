@@ -1,7 +1,8 @@
 //! The Python package as people get it: `pip install` of the wheel on a system with Python, without compiler, Rust and network;
 //! then a few lines of Python, on that system and on a second one behind ssh, where ssh and the server are killed.
 //!
-//! Both systems are roots of debootstrap in the same namespaces, so the second has an sshd of its own on the loopback of the first.
+//! Both systems are roots of debootstrap in the same namespaces, so the second has an sshd of its own on the loopback
+//! of the first.
 
 use std::path::Path;
 

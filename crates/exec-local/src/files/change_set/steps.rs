@@ -1,8 +1,8 @@
 //! Making the steps of a record, and undoing them. Each looks first how far it has come, so both can be repeated.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use exec_env::files::LinkPolicy;
 use rustix::fs::{
@@ -37,7 +37,7 @@ impl From<Errno> for StepFailure {
     }
 }
 
-/// The directories of a record, opened.
+/// The directories of a record, opened. There is no handle of one that does not exist (any more).
 pub(super) struct OpenDirectories(Vec<Option<OwnedFd>>);
 
 impl OpenDirectories {
@@ -46,9 +46,43 @@ impl OpenDirectories {
         Self(handles)
     }
 
-    /// The same from the paths of a record. One that is gone, or is another one now, is left out with its steps.
-    pub(super) fn find(record: &Record) -> Self {
-        Self(record.directories.iter().map(find_directory).collect())
+    /// The same from the paths of a record. One that is gone, or is another one now, is left out with its steps. Fails if one
+    /// may well be there and only cannot be opened now: to leave that out would be to forget its steps.
+    pub(super) fn find(record: &Record) -> io::Result<Self> {
+        let mut found = Self(Vec::new());
+        for directory in &record.directories {
+            let opened = found.open(directory).map_err(|errno| {
+                let path = match directory {
+                    DirectoryRecord::Found { path, .. } => path.as_os_str(),
+                    DirectoryRecord::Made { name, .. } => name,
+                };
+                io::Error::new(errno.kind(), format!("cannot open {path:?}: {errno}"))
+            });
+            found.0.push(opened?);
+        }
+        Ok(found)
+    }
+
+    /// `None` if it does not exist. Nobody leads us elsewhere by a link, because none is followed, nor by another directory of
+    /// the same path.
+    fn open(&self, directory: &DirectoryRecord) -> Result<Option<OwnedFd>, Errno> {
+        let opened = match directory {
+            DirectoryRecord::Found { path, .. } => open_directory_handle(CWD, path, LinkPolicy::Refuse),
+            // It may have been made before the crash. Whoever makes one comes after it in the list.
+            DirectoryRecord::Made { parent, name } => match self.get(*parent) {
+                Some(parent) => open_made(parent, name),
+                None => return Ok(None),
+            },
+        };
+        let opened = match opened {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            opened => opened?,
+        };
+        let is_it = match directory {
+            DirectoryRecord::Found { inode, .. } => fstat(&opened)?.st_ino == *inode,
+            DirectoryRecord::Made { .. } => true,
+        };
+        Ok(is_it.then_some(opened))
     }
 
     fn get(&self, directory: u32) -> Option<&OwnedFd> {
@@ -219,8 +253,7 @@ impl OpenDirectories {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = openat(parent, name, flags, Mode::empty())?;
+        let made = open_made(parent, name)?;
         self.0[directory as usize] = Some(made);
         Ok(())
     }
@@ -234,22 +267,29 @@ impl OpenDirectories {
         Ok(())
     }
 
-    /// Removes side files. One that is not there is as good.
-    pub(super) fn remove_sides(&self, record: &Record) {
+    /// Removes side files. One that is not there is as good, and so is a directory of the same name, which is not ours. Fails
+    /// after it has tried all.
+    pub(super) fn remove_sides(&self, record: &Record) -> Result<(), Errno> {
+        let mut removed = Ok(());
         for side in &record.sides {
             let Some(directory) = self.get(side.directory) else { continue };
             for name in [side.name.clone(), second_side(&side.name)] {
-                let _gone = unlinkat(directory, &name, AtFlags::empty());
+                let unlinked = unlinkat(directory, &name, AtFlags::empty());
+                // A file system that cannot be written says so before it looks for the name.
+                let is_gone = || statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW).err() == Some(Errno::NOENT);
+                match unlinked {
+                    Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
+                    Err(errno) if !is_gone() => removed = Err(errno),
+                    Err(_) => {}
+                }
             }
         }
+        removed
     }
 }
 
-/// Nobody leads us elsewhere by a link, because none is followed, nor by another directory of the same path.
-fn find_directory(record: &DirectoryRecord) -> Option<OwnedFd> {
-    let DirectoryRecord::Found { path, inode } = record else { return None };
-    let directory = open_directory_handle(CWD, Path::new(path), LinkPolicy::Refuse).ok()?;
-    (fstat(&directory).ok()?.st_ino == *inode).then_some(directory)
+fn open_made(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    openat(parent, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Where an old file waits in a file system that cannot exchange two names.

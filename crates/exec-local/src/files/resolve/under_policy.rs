@@ -1,8 +1,9 @@
 //! From a path to a handle under a policy: see `policy` for what is decided and why it holds.
 //!
-//! Mostly there is no link on the way. Then the kernel goes to the directory in one call, in which it may follow none, and
-//! the path is what the rules are asked about. In any other case, failures included, this goes one name after the other and reads the links
-//! itself, so that what lies in a closed directory is neither entered nor told from what does not exist.
+//! Mostly there is no link on the way. Then the kernel goes to the directory in one call, in which it may follow none,
+//! and the path is what the rules are asked about. In any other case, failures included, this goes one name after the
+//! other and reads the links itself, so that what lies in a closed directory is neither entered nor told from what does
+//! not exist.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;

@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use exec_env::files::limits::BATCH_CHANGES;
 use exec_env::files::{Change, ChangeBatch};
 
+/// Most changes of a batch to which a listing adds. A batch ends at [`BATCH_CHANGES`], but events that were read have to be
+/// handled, and a directory that is moved into a tree may have a million names.
+const LISTED_CHANGES: usize = 4 * BATCH_CHANGES;
+
 #[derive(Default)]
 pub(super) struct BatchBuilder {
     batch: ChangeBatch,
@@ -31,6 +35,11 @@ impl BatchBuilder {
 
     pub(super) fn is_full(&self) -> bool {
         self.batch.changes.len() >= BATCH_CHANGES
+    }
+
+    /// Whether what a new directory brought has to be left out.
+    pub(super) fn is_overfull(&self) -> bool {
+        self.batch.changes.len() >= LISTED_CHANGES
     }
 
     pub(super) fn overflow(&mut self, root: &Path) {

@@ -18,10 +18,10 @@ use rustix::fs::inotify::{Reader, WatchFlags};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-use super::super::blocking::BlockingPool;
+use super::super::blocking::PoolWithRights;
 use super::super::path_ops::canonicalize;
 use super::super::policy::{CallPolicy, Wanted};
-use super::super::resolve::{LastLink, ResolvedPath, open_directory};
+use super::super::resolve::{LastLink, ResolvedPath, open_directory, os};
 use super::watched_tree::watch_path;
 use super::{EventQueue, watch_error};
 use crate::descriptors::DescriptorPermit;
@@ -32,7 +32,7 @@ pub(crate) async fn watch_missing(
     missing: Vec<PathBuf>,
     present: Option<PathBuf>,
     permit: Result<DescriptorPermit, FileReason>,
-    pool: &BlockingPool,
+    pool: &PoolWithRights,
 ) -> Result<Option<Box<dyn MissingPathWatch>>, FileError> {
     let first = missing.first().cloned().unwrap_or_default();
     let failed = |reason| FileError::new(FileVerb::Watch, first.clone(), reason);
@@ -45,7 +45,8 @@ pub(crate) async fn watch_missing(
         };
         begun.map_err(|errno| policy.explain(watch_error(errno)))
     };
-    let watched = pool.run_prepared(policy, move |policy, _| begin(policy)).await.map_err(&failed)?;
+    let watched = pool.run_prepared(policy, move |policy, _| begin(policy)).await;
+    let watched = watched.map_err(os).flatten().map_err(&failed)?;
     let Some((queue, watched)) = watched else {
         return Ok(None);
     };

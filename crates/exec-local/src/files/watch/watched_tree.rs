@@ -35,6 +35,8 @@ pub(super) enum Drained {
 pub(super) struct WatchedTree {
     root: PathBuf,
     root_watch: i32,
+    /// Device and inode of the root, if it is a directory.
+    root_identity: Option<(u64, u64)>,
     /// As it was when the watch began.
     policy: CallPolicy,
     options: WatchOptions,
@@ -75,7 +77,9 @@ impl WatchedTree {
         cancel: &CancelFlag,
     ) -> Result<Self, Errno> {
         let root_watch = watch_path(&policy, queue, &root, EVENTS, LastLink::Follow)?;
+        let opened = open_directory(&policy, &root, LastLink::Follow).and_then(|(root, _)| fstat(root));
         let mut tree = Self {
+            root_identity: opened.map(|stat| (stat.st_dev, stat.st_ino)).ok(),
             rules: options.ignore_files.then(|| IgnoreRules::below(&root, policy.clone())),
             policy,
             directories: HashMap::from([(root_watch, root.clone())]),
@@ -159,12 +163,15 @@ impl WatchedTree {
         let Some(directory) = self.directories.get(&watch) else {
             return Ok(());
         };
-        if events.intersects(ReadFlags::DELETE_SELF.union(ReadFlags::MOVE_SELF)) {
-            // Directories below the root are reported by the events of their parents.
+        let ended = ReadFlags::DELETE_SELF.union(ReadFlags::MOVE_SELF).union(ReadFlags::UNMOUNT);
+        if events.intersects(ended) {
+            // Directories below the root are reported by the events of their parents, unless their file system is gone.
             if watch == self.root_watch {
-                self.finish_rename(queue);
-                self.batch.add(Change::Removed(self.root.clone()));
-                self.gone = true;
+                self.end(queue);
+            } else if events.contains(ReadFlags::UNMOUNT) {
+                let directory = directory.clone();
+                self.directories.remove(&watch);
+                self.watch_what_was_covered(queue, directory)?;
             }
             return Ok(());
         }
@@ -254,13 +261,46 @@ impl WatchedTree {
         }
     }
 
+    /// The root is gone, or another directory has its path.
+    fn end(&mut self, queue: &OwnedFd) {
+        self.finish_rename(queue);
+        self.batch.add(Change::Removed(self.root.clone()));
+        self.gone = true;
+    }
+
+    /// A file system that was mounted here is gone, with all that was watched on it; what it has covered was never watched.
+    fn watch_what_was_covered(&mut self, queue: &OwnedFd, directory: PathBuf) -> Result<(), Errno> {
+        self.batch.overflow(&self.root);
+        match self.watch_directory(queue, &directory) {
+            Ok(Watched::New) => self.watch_all_below(queue, directory, Report::Nothing, &CancelFlag::default()),
+            Ok(Watched::Before | Watched::Not) => Ok(()),
+            Err(errno) => self.mark_incomplete(errno),
+        }
+    }
+
     /// Watches a new directory. What it contains already was created before the watch and is reported now; what is
-    /// created while we list it may be reported twice.
+    /// created while we list it may be reported twice. A directory that has only got a new name is watched already, and what
+    /// it contains is not new.
     fn watch_new_directory(&mut self, queue: &OwnedFd, path: PathBuf) -> Result<(), Errno> {
         match self.watch_directory(queue, &path) {
-            Ok(true) => self.watch_all_below(queue, path, Report::Contents, &CancelFlag::default()),
-            Ok(false) => Ok(()),
+            Ok(Watched::New) => self.watch_all_below(queue, path, Report::Contents, &CancelFlag::default()),
+            Ok(Watched::Before) => self.watch_all_below(queue, path, Report::Unwatched, &CancelFlag::default()),
+            Ok(Watched::Not) => {
+                // Nobody tells when a directory above the root is renamed; then no path leads to what is new any more.
+                if self.root_has_moved() {
+                    self.end(queue);
+                }
+                Ok(())
+            }
             Err(errno) => self.mark_incomplete(errno),
+        }
+    }
+
+    /// Whether the root's path leads to something else than the root.
+    fn root_has_moved(&self) -> bool {
+        match open_directory(&self.policy, &self.root, LastLink::Follow).and_then(|(root, _)| fstat(root)) {
+            Ok(now) => self.root_identity != Some((now.st_dev, now.st_ino)),
+            Err(errno) => matches!(errno, Errno::NOENT | Errno::NOTDIR),
         }
     }
 
@@ -279,48 +319,74 @@ impl WatchedTree {
         if !self.options.recursive {
             return Ok(());
         }
-        let mut unread = VecDeque::from([top]);
-        while let Some(directory) = unread.pop_front() {
+        let policy = self.policy.clone();
+        let mut unread = VecDeque::from([(top, report)]);
+        while let Some((directory, report)) = unread.pop_front() {
             if cancel.is_set() {
                 return Err(Errno::CANCELED);
             }
-            for (path, kind) in children(&self.policy, &directory) {
-                let is_directory = kind == FileKind::Directory;
-                if self.is_ignored(&path, is_directory) {
-                    continue;
-                }
-                if matches!(report, Report::Contents) {
-                    self.batch.add(Change::Created(path.clone()));
-                }
-                if !is_directory {
-                    continue;
-                }
-                match self.watch_directory(queue, &path) {
-                    Ok(true) => {
-                        if let Some(rules) = &mut self.rules {
-                            rules.load(&path);
-                        }
-                        unread.push_back(path);
-                    }
-                    Ok(false) => {}
-                    Err(errno) if matches!(report, Report::Contents) => {
-                        return self.mark_incomplete(errno);
-                    }
-                    Err(errno) => return Err(errno),
-                }
+            let mut outcome = Ok(());
+            for_each_child(&policy, &directory, |path, kind| {
+                outcome = self.watch_child(queue, path, kind, report, &mut unread);
+                outcome.is_ok()
+            });
+            match outcome {
+                Err(errno) if report != Report::Nothing => return self.mark_incomplete(errno),
+                outcome => outcome?,
             }
         }
         Ok(())
     }
 
-    /// `false`: it is gone again, or we may not read it.
-    fn watch_directory(&mut self, queue: &OwnedFd, path: &Path) -> Result<bool, Errno> {
+    fn watch_child(
+        &mut self,
+        queue: &OwnedFd,
+        path: PathBuf,
+        kind: FileKind,
+        report: Report,
+        unread: &mut VecDeque<(PathBuf, Report)>,
+    ) -> Result<(), Errno> {
+        let is_directory = kind == FileKind::Directory;
+        if self.is_ignored(&path, is_directory) {
+            return Ok(());
+        }
+        if report == Report::Contents {
+            self.report_found(&path);
+        }
+        if !is_directory {
+            return Ok(());
+        }
+        let watched = self.watch_directory(queue, &path)?;
+        if watched == Watched::New && report == Report::Unwatched {
+            self.report_found(&path);
+        }
+        let below = match (watched, report) {
+            (Watched::Not, _) => return Ok(()),
+            (_, Report::Nothing) => Report::Nothing,
+            (Watched::New, _) => Report::Contents,
+            (Watched::Before, _) => Report::Unwatched,
+        };
+        if let Some(rules) = &mut self.rules {
+            rules.load(&path);
+        }
+        unread.push_back((path, below));
+        Ok(())
+    }
+
+    fn report_found(&mut self, path: &Path) {
+        match self.batch.is_overfull() {
+            true => self.batch.overflow(&self.root),
+            false => self.batch.add(Change::Created(path.to_owned())),
+        }
+    }
+
+    fn watch_directory(&mut self, queue: &OwnedFd, path: &Path) -> Result<Watched, Errno> {
         match watch_path(&self.policy, queue, path, EVENTS | WatchFlags::ONLYDIR, LastLink::Keep) {
-            Ok(watch) => {
-                self.directories.insert(watch, path.to_owned());
-                Ok(true)
-            }
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => Ok(false),
+            Ok(watch) => Ok(match self.directories.insert(watch, path.to_owned()) {
+                None => Watched::New,
+                Some(_) => Watched::Before,
+            }),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => Ok(Watched::Not),
             Err(errno) => Err(errno),
         }
     }
@@ -351,11 +417,23 @@ impl WatchedTree {
     }
 }
 
-/// Whether what is found while directories are watched is reported as created.
-#[derive(Clone, Copy)]
+/// What of a directory is reported as created while everything below it is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Report {
     Nothing,
+    /// Directories that were not watched before, with everything in them.
+    Unwatched,
     Contents,
+}
+
+/// Whether a directory is watched now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    New,
+    /// It was already, by this name or another.
+    Before,
+    /// It is gone again, or we may not read it.
+    Not,
 }
 
 /// Watches what is at a path. Under a policy through a handle, because the kernel would follow links.
@@ -381,21 +459,21 @@ pub(super) fn watch_path(
     add_watch(queue, proc_path(&handle), flags)
 }
 
-/// Empty if it is no directory, or gone.
-fn children(policy: &CallPolicy, directory: &Path) -> Vec<(PathBuf, FileKind)> {
+/// None if it is no directory, or gone. Ends when `visit` returns false.
+fn for_each_child(policy: &CallPolicy, directory: &Path, mut visit: impl FnMut(PathBuf, FileKind) -> bool) {
     let opened = open_directory(policy, directory, LastLink::Follow);
     let Ok((dir, policy_path)) = opened.and_then(|(dir, policy_path)| Ok((open_listing(dir)?, policy_path))) else {
-        return Vec::new();
+        return;
     };
-    let Ok(entries) = list(&dir) else {
-        return Vec::new();
-    };
-    let entries = entries.flatten().filter_map(|entry| {
-        if !policy_path.shows(OsStr::from_bytes(entry.file_name().to_bytes())) {
-            return None;
+    let Ok(entries) = list(&dir) else { return };
+    for entry in entries.flatten() {
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if !policy_path.shows(name) {
+            continue;
         }
-        let kind = entry_kind(&dir, entry.file_name(), entry.file_type()).ok()?;
-        Some((directory.join(OsStr::from_bytes(entry.file_name().to_bytes())), kind))
-    });
-    entries.collect()
+        let Ok(kind) = entry_kind(&dir, entry.file_name(), entry.file_type()) else { continue };
+        if !visit(directory.join(name), kind) {
+            return;
+        }
+    }
 }

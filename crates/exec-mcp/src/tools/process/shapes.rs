@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use exec_core::exit::{ExitCause, ExitStatus};
 use exec_core::{Stream, signal};
-use exec_tools::shell::{Look, SessionNumber, SessionState, SessionSummary};
+use exec_tools::shell::{Look, SessionNumber, SessionState, SessionSummary, input_failed};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::state_words;
+use crate::tools::WIDENED_BY;
 use exec_core::timestamp::rfc3339;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -54,9 +55,9 @@ fn yes() -> bool {
     true
 }
 
-/// The number of a session. Some models quote it.
+/// The number of a session.
 #[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(from = "NumberOrString")]
+#[serde(try_from = "serde_json::Value")]
 pub(crate) struct SessionId(u32);
 
 /// The schema asks for a number.
@@ -74,20 +75,14 @@ impl JsonSchema for SessionId {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum NumberOrString {
-    Number(u32),
-    String(String),
-}
+impl TryFrom<serde_json::Value> for SessionId {
+    type Error = String;
 
-impl From<NumberOrString> for SessionId {
-    fn from(id: NumberOrString) -> Self {
-        match id {
-            NumberOrString::Number(number) => Self(number),
-            // What is no number is no session either, and is answered so.
-            NumberOrString::String(string) => Self(string.trim().parse().unwrap_or(0)),
-        }
+    fn try_from(id: serde_json::Value) -> Result<Self, String> {
+        let number = id.as_u64().and_then(|number| u32::try_from(number).ok());
+        number
+            .map(Self)
+            .ok_or_else(|| format!("session_id is a number that exec_command or list_sessions tells, and not {id}"))
     }
 }
 
@@ -313,8 +308,14 @@ fn note(look: &Look) -> Option<String> {
             }
         }
     }
+    if look.input_waits {
+        notes.push("it has not read all of what was typed yet, and gets the rest when it reads".to_owned());
+    }
+    if let Some(why) = &look.input_failed {
+        notes.push(input_failed(why));
+    }
     if look.denied {
-        notes.push("it ran in a sandbox, which seems to have denied it something".to_owned());
+        notes.push(format!("it ran in a sandbox, which seems to have denied it something: {WIDENED_BY}"));
     }
     if !look.forgotten.is_empty() {
         let forgotten: Vec<String> = look.forgotten.iter().map(ToString::to_string).collect();

@@ -30,7 +30,7 @@ const SKILL_METADATA: &str = "agents/openai.yaml";
 const MANIFESTS: [&str; 3] = [".codex-plugin/plugin.json", ".claude-plugin/plugin.json", ".cursor-plugin/plugin.json"];
 
 /// What the response has room for.
-pub(super) struct Room {
+pub(super) struct ResponseRoom {
     pub(super) content_bytes: usize,
     /// Files and warnings.
     pub(super) items: usize,
@@ -38,7 +38,7 @@ pub(super) struct Room {
     pub(super) path_bytes: usize,
 }
 
-impl Room {
+impl ResponseRoom {
     /// Takes what a file or a warning needs beside contents; `false` if it does not fit. Then nothing fits any more.
     fn take_item(&mut self, text: &str) -> bool {
         let left = self.items.checked_sub(1).zip(self.path_bytes.checked_sub(text.len()));
@@ -48,7 +48,7 @@ impl Room {
 }
 
 /// Scans one root.
-pub(super) async fn root(files: &dyn Files, id: String, uri: PathUri, room: &mut Room) -> DiscoveredRoot {
+pub(super) async fn root(files: &dyn Files, id: String, uri: PathUri, room: &mut ResponseRoom) -> DiscoveredRoot {
     let found = DiscoveredRoot {
         id,
         path: uri.clone(),
@@ -73,7 +73,7 @@ struct Scan<'a> {
     files: &'a dyn Files,
     limit_bytes: usize,
     taken_bytes: usize,
-    room: &'a mut Room,
+    room: &'a mut ResponseRoom,
     /// Something did not fit, and a warning says so.
     is_full: bool,
     found: DiscoveredRoot,
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_response_has_room_for_so_many_files_and_so_long_paths() {
-        let room = |items, path_bytes| Room { content_bytes: 0, items, path_bytes };
+        let room = |items, path_bytes| ResponseRoom { content_bytes: 0, items, path_bytes };
         let mut few = room(2, 100);
         assert_eq!([few.take_item("a"), few.take_item("b"), few.take_item("c")], [true, true, false]);
         let mut short = room(100, 4);
@@ -270,7 +270,7 @@ mod tests {
     fn a_full_response_is_one_that_our_own_client_can_read() {
         for path in ["/x", &format!("/{}", "y".repeat(200))] {
             let uri = convert::uri(Path::new(path)).expect("it is absolute");
-            let mut room = Room { content_bytes: 0, items: DISCOVERY_ITEMS, path_bytes: DISCOVERY_PATH_BYTES };
+            let mut room = ResponseRoom { content_bytes: 0, items: DISCOVERY_ITEMS, path_bytes: DISCOVERY_PATH_BYTES };
             let mut file =
                 || room.take_item(uri.as_str()).then(|| FoundFile { path: uri.clone(), contents: String::new() });
             let mut skills = Vec::new();

@@ -272,3 +272,30 @@ async fn another_machine_can_stand_behind_it_and_others_can_be_added() {
     assert!(results[5]["shell"]["path"].is_string(), "{}", results[5]);
     assert_eq!(results[6], json!({ "status": "ready" }));
 }
+
+#[tokio::test]
+async fn an_environment_whose_server_has_forgotten_us_says_so_and_is_connected_again_by_asking_for_it() {
+    let home = folder();
+    let (mut far, url) = listening(&["serve", "--listen", "ws://127.0.0.1:0"]).await;
+    let mut peer = Peer::ours(home.path()).await;
+    let id = json!({ "environmentId": "far" });
+    peer.call("environment/add", json!({ "environmentId": "far", "execServerUrl": url })).await;
+    let known = peer.call("environment/info", id.clone()).await;
+    assert!(known["result"]["shell"]["path"].is_string(), "{known}");
+    far.kill().await.expect("it is ours");
+    let (_far, _) = listening(&["serve", "--listen", &url]).await;
+    let lost = async {
+        loop {
+            let status = peer.call("environment/status", id.clone()).await;
+            let error = status["result"]["error"].as_str().unwrap_or_default().to_owned();
+            if error.starts_with("exec-server transport disconnected: ") {
+                return status;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let status = tokio::time::timeout(DEADLINE, lost).await.expect("it is told");
+    assert_eq!(status["result"]["status"], "disconnected");
+    assert_eq!(peer.call("environment/info", id.clone()).await, known);
+    assert_eq!(peer.call("environment/status", id).await["result"], json!({ "status": "ready" }));
+}

@@ -44,6 +44,8 @@ enum Step {
     Line(String),
     /// `process/exited`, with the output before it.
     Exited(String),
+    /// Waits until a process has printed this; compared later.
+    Printed(&'static str, &'static str),
     /// Something done to the files, not compared.
     Do(fn(&Path)),
     /// Paths that watches must tell of, and all that they told until then.
@@ -85,6 +87,10 @@ impl Case {
         self.step(Step::Exited(handle.to_owned()))
     }
 
+    pub(super) fn printed(self, id: &'static str, text: &'static str) -> Self {
+        self.step(Step::Printed(id, text))
+    }
+
     pub(super) fn does(self, work: fn(&Path)) -> Self {
         self.step(Step::Do(work))
     }
@@ -112,7 +118,7 @@ impl Case {
     }
 
     pub(super) fn compared_steps(&self) -> usize {
-        self.steps.iter().filter(|(step, _)| !matches!(step, Step::Do(_) | Step::Send(..))).count()
+        self.steps.iter().filter(|(step, _)| !matches!(step, Step::Do(_) | Step::Send(..) | Step::Printed(..))).count()
     }
 
     fn step(mut self, step: Step) -> Self {
@@ -158,6 +164,9 @@ pub(super) async fn compare(cases: Vec<Case>) {
 /// So many calls are answered before a line that has no answer yet counts as one that has none.
 const LATER_CALLS: usize = 3;
 
+/// So often a command is asked for until it is forgotten.
+const FORGET_CALLS: usize = 500;
+
 struct Server {
     program: PathBuf,
     root: PathBuf,
@@ -191,7 +200,27 @@ impl Server {
             let result = result.unwrap_or_else(|_| json!("nothing came"));
             shown.push(normalize(&result, &root));
         }
+        if !case.fresh {
+            forget_commands(peer, case).await;
+        }
         shown
+    }
+}
+
+/// Codex answers a command a moment before its id may be used again, and the next case uses the same. Whatever keeps an id for
+/// longer (a child that holds the output) is not waited for.
+async fn forget_commands(peer: &mut Peer, case: &Case) {
+    let ids = case.steps.iter().filter_map(|(step, _)| match step {
+        Step::Call("command/exec", params) | Step::Send("command/exec", params) => params["processId"].as_str(),
+        _ => None,
+    });
+    for id in ids {
+        for _ in 0..FORGET_CALLS {
+            let answer = peer.call("command/exec/terminate", json!({ "processId": id })).await;
+            if answer["error"]["message"].as_str().is_some_and(|why| why.starts_with("no active command/exec")) {
+                break;
+            }
+        }
     }
 }
 
@@ -267,6 +296,10 @@ async fn run_step(peer: &mut Peer, step: &Step, sent: &mut Vec<i64>) -> Value {
             let exited = peer.note(is_wanted).await;
             assert!(exited["emittedAtMs"].is_u64(), "{exited}");
             with_output(peer, exited["params"].clone(), true)
+        }
+        Step::Printed(id, text) => {
+            peer.printed(id, text).await;
+            Value::Null
         }
         Step::Do(work) => {
             work(&peer.root);
@@ -370,6 +403,7 @@ fn describe(step: &Step) -> String {
         Step::Answer(ago) => format!("answer {ago}"),
         Step::Line(line) => format!("line {line}"),
         Step::Exited(handle) => format!("exited {handle}"),
+        Step::Printed(id, text) => format!("printed {id} {text}"),
         Step::Do(_) => "does".to_owned(),
         Step::Changed(wanted) | Step::ChangedBy(_, wanted) => format!("changed {wanted:?}"),
         Step::Settled(id) => format!("settled {id}"),

@@ -1,11 +1,36 @@
 //! `environment/*`.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
 use serde_json::json;
 
 use super::case::{Case, calls};
 
 /// Nobody listens there.
 const NOBODY: &str = "ws://127.0.0.1:1";
+
+/// The URL of a server that answers every upgrade with this status and text.
+fn refusing(status: &'static str, text: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // The whole request: what is left unread would reset the connection, and with it the answer.
+            let (mut request, mut piece) = (Vec::new(), [0; 1024]);
+            while !request.ends_with(b"\r\n\r\n") {
+                match stream.read(&mut piece) {
+                    Ok(length) if length > 0 => request.extend_from_slice(&piece[..length]),
+                    _ => break,
+                }
+            }
+            let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", text.len());
+            // A client that has gone needs no answer.
+            let _ = stream.write_all((head + text).as_bytes());
+        }
+    });
+    format!("ws://{address}")
+}
 
 pub(super) fn cases() -> Vec<Case> {
     let id = |id: &str| json!({ "environmentId": id });
@@ -108,6 +133,21 @@ pub(super) fn cases() -> Vec<Case> {
             .call("environment/status", id("twice"))
             .call("environment/info", id("twice")),
     );
+    for (name, status, text) in [
+        ("refusing 401", "401 Unauthorized", "invalid websocket jwt"),
+        ("refusing 404", "404 Not Found", ""),
+        ("refusing 302", "302 Found", ""),
+        ("refusing 503", "503 Service Unavailable", "later"),
+        ("refusing 299", "299 Nobody Knows", ""),
+    ] {
+        let url = refusing(status, text);
+        cases.push(
+            Case::new("a server that refuses the connection")
+                .call("environment/add", add(name, &url))
+                .settled(name)
+                .call("environment/info", id(name)),
+        );
+    }
     for (name, url, why) in [
         ("word", "x", "unsupported server URL `x`; expected `ws://HOST:PORT`, `wss://HOST:PORT` or `unix://PATH`"),
         (

@@ -104,6 +104,19 @@ impl Peer {
         }
     }
 
+    /// Reads until a process has printed `text`.
+    pub(super) async fn printed(&mut self, id: &str, text: &str) {
+        loop {
+            let output = collect_output(&self.notes);
+            let mut streams = output.iter().filter(|((of, _), _)| of == id);
+            if streams.any(|(_, (bytes, _))| String::from_utf8_lossy(bytes).contains(text)) {
+                return;
+            }
+            let message = self.next_message().await.expect("the server is there");
+            self.keep(message);
+        }
+    }
+
     pub(super) fn keep(&mut self, mut message: Value) {
         match message.get("id").and_then(Value::as_i64).filter(|_| message.get("method").is_none()) {
             Some(id) => {

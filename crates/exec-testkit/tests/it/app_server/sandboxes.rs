@@ -57,6 +57,24 @@ pub(super) fn cases() -> Vec<Case> {
             .call("command/exec", json!({ "command": ["true"], "cwd": "/nonexistent" }))
             .call("command/exec", json!({ "command": ["true"], "cwd": "/etc/passwd" }))
             .call("command/exec", json!({ "command": ["/bin/sh", "-c", "stty size"], "tty": true, "processId": "t" })),
+        Case::new("how a confined command on a terminal ends")
+            .call("command/exec", json!({ "command": ["/bin/sh", "-c", "exit 7"], "tty": true, "processId": "t1" }))
+            .call("command/exec", json!({ "command": ["/bin/sh", "-c", "kill -9 $$"], "tty": true, "processId": "t2" }))
+            .call(
+                "command/exec",
+                json!({ "command": ["/bin/sh", "-c", "kill -15 $$"], "tty": true, "processId": "t3" }),
+            )
+            .call(
+                "command/exec",
+                json!({ "command": ["/bin/sh", "-c", "sleep 20"], "tty": true, "processId": "t4", "timeoutMs": 500 }),
+            )
+            .send(
+                "command/exec",
+                json!({ "command": ["/bin/sh", "-c", "echo on; sleep 20"], "tty": true, "processId": "t5" }),
+            )
+            .printed("t5", "on")
+            .call("command/exec/terminate", json!({ "processId": "t5" }))
+            .answer(0),
         Case::new("a confined program that is not there")
             .call("command/exec", json!({ "command": ["no-such-program"] }))
             .differs("confined-program-missing", refused("No such file or directory (os error 2)"))

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::case::{Case, calls};
 use super::exec_params::merge;
+use super::stdin::CHILD_THAT_STAYS;
 
 fn spawn(script: &str, change: Value) -> Value {
     merge(json!({ "command": ["/bin/sh", "-c", script], "processHandle": "h", "cwd": "$ROOT" }), change)
@@ -151,6 +152,21 @@ pub(super) fn cases() -> Vec<Case> {
             .call("process/writeStdin", json!({ "processHandle": "after", "deltaBase64": "YWJj" }))
             .call("process/kill", json!({ "processHandle": "after" }))
             .exited("after"),
+        Case::new("a process that has exited while a child holds its output")
+            .call(
+                "process/spawn",
+                spawn(CHILD_THAT_STAYS, stream(json!({ "streamStdin": true, "processHandle": "left \"\n" }))),
+            )
+            .printed("left \"\n", "gone")
+            .call("process/writeStdin", json!({ "processHandle": "left \"\n", "closeStdin": true }))
+            .exited("left \"\n"),
+        Case::new("the end of a process that has exited")
+            .call("process/spawn", spawn(CHILD_THAT_STAYS, stream(json!({ "processHandle": "left" }))))
+            .printed("left", "gone")
+            .send("process/resizePty", json!({ "processHandle": "left", "size": size }))
+            .call("process/kill", json!({ "processHandle": "left" }))
+            .answer(0)
+            .exited("left"),
         Case::new("the two families have names of their own")
             .call("process/spawn", spawn("sleep 20", json!({ "processHandle": "both" })))
             .call("command/exec", json!({ "command": ["true"], "processId": "both" }))

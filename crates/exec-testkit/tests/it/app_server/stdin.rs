@@ -16,6 +16,20 @@ fn write(text: &str) -> Value {
     json!({ "processId": "s", "deltaBase64": exec_wire::base64::encode(text.as_bytes()) })
 }
 
+/// Prints `gone` once the shell was waited for, and holds its output.
+pub(super) const CHILD_THAT_STAYS: &str =
+    "(while kill -0 $$ 2>/dev/null; do sleep 0.05; done; echo gone; sleep 20) & exit 3";
+
+/// A command that has exited, and whose output a child still holds.
+fn after_the_exit(id: &'static str) -> Case {
+    Case::new("a command that has exited while a child holds its output")
+        .send(
+            "command/exec",
+            start(CHILD_THAT_STAYS, json!({ "processId": id, "streamStdin": true, "streamStdoutStderr": true })),
+        )
+        .printed(id, "gone")
+}
+
 pub(super) fn cases() -> Vec<Case> {
     let close = json!({ "processId": "s", "closeStdin": true });
     let resize = json!({ "processId": "s", "size": { "rows": 7, "cols": 9 } });
@@ -55,7 +69,8 @@ pub(super) fn cases() -> Vec<Case> {
             json!({ "processId": "\0\"\u{7f}ü" }),
         ],
     ));
-    let mut bad = Case::new("what is no base64").send("command/exec", start("cat", both.clone()));
+    // It outlives the end of its stdin: a write after that is answered otherwise once the command is gone.
+    let mut bad = Case::new("what is no base64").send("command/exec", start("cat; sleep 2", both.clone()));
     for text in ["!!", "eA", "eA=", "eA===", "e A==", "eA==\n", "=", "====", "e_-=", "eB==", "abcd*", "ab=c"] {
         bad = bad.call("command/exec/write", json!({ "processId": "s", "deltaBase64": text }));
     }
@@ -119,6 +134,12 @@ pub(super) fn cases() -> Vec<Case> {
             .answer(0)
             .answer(1)
             .answer(4),
+        after_the_exit("p1").call("command/exec/write", json!({ "processId": "p1", "deltaBase64": "eA==" })).answer(0),
+        after_the_exit("p2")
+            .call("command/exec/resize", json!({ "processId": "p2", "size": { "rows": 1, "cols": 1 } }))
+            .answer(0),
+        after_the_exit("p3").call("command/exec/terminate", json!({ "processId": "p3" })).answer(0),
+        after_the_exit("\"\n").call("command/exec/write", json!({ "processId": "\"\n", "closeStdin": true })).answer(0),
         Case::new("requests about a command that was not started")
             .send("command/exec", merge(start("", both), json!({ "command": ["/nonexistent/program"] })))
             .answer(0)

@@ -48,6 +48,8 @@ fn refused_arguments(home: &str) -> Vec<(Vec<String>, Option<String>)> {
         "--ws-auth capability-token --ws-token-file $HOME/no-such",
         "--ws-auth capability-token --ws-token-file $HOME/empty",
         "--ws-auth capability-token --ws-token-file $HOME/blank",
+        "--ws-auth capability-token --ws-token-file $HOME/no-text",
+        "--ws-auth signed-bearer-token --ws-shared-secret-file $HOME/no-text",
         "--ws-auth capability-token --ws-token-file $HOME/token --ws-issuer x",
         "--ws-auth capability-token --ws-token-file $HOME/token --ws-shared-secret-file $HOME/token",
         "--ws-auth signed-bearer-token --ws-shared-secret-file $HOME/token",
@@ -78,6 +80,7 @@ pub(super) async fn compare() {
     for (name, content) in [("token", "short\n"), ("empty", ""), ("blank", " \n"), ("secret", &"s".repeat(32))] {
         std::fs::write(home.join(name), content).expect("a file in our own folder");
     }
+    std::fs::write(home.join("no-text"), [0xff; 40]).expect("a file in our own folder");
     let mut differences = Vec::new();
     for (arguments, more) in refused_arguments(home.to_str().expect("temporary folders have plain names")) {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -40,7 +40,7 @@ fn roots(names: &[&str]) -> Value {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    [contexts(), masks(), vec![traces_of_a_process()]].concat()
+    [contexts(), masks(), changes(), vec![rights(), beside_what_is_open(), traces_of_a_process()]].concat()
 }
 
 /// Which members of a context say what its dynamic entries mean: for files, and for a process.
@@ -97,6 +97,88 @@ fn masks() -> Vec<Case> {
         })
     })
     .collect()
+}
+
+/// Every change of a name.
+fn changing(case: Case, name: &str, sandbox: &Value) -> Case {
+    let copy = json!({"sourcePath": uri("a"), "destinationPath": uri(name), "recursive": false, "sandbox": sandbox});
+    case.fs("writeFile", name, json!({"dataBase64": "eA==", "sandbox": sandbox}))
+        .fs("open", name, json!({"handleId": name, "mode": "replace", "sandbox": sandbox}))
+        .fs("createDirectory", name, json!({"sandbox": sandbox}))
+        .fs("createDirectory", name, json!({"recursive": false, "sandbox": sandbox}))
+        .call("fs/copy", copy)
+        .fs("remove", name, json!({"recursive": false, "sandbox": sandbox}))
+        .fs("remove", name, json!({"force": false, "sandbox": sandbox}))
+        .fs("remove", name, json!({"sandbox": sandbox}))
+}
+
+/// What is protected, read-only or denied in a writable folder and in one that is not.
+fn changes() -> Vec<Case> {
+    let taken_away = [entry("a-file", "read"), entry("one", "read"), entry("empty", "read"), entry("no-file", "deny")];
+    let taken_away = [&taken_away[..], &[entry("two", "deny"), glob("**/*.key")]].concat();
+    let writable = [preset(), taken_away.clone()].concat();
+    let read_only = [&[special("root", "read")][..], &taken_away].concat();
+    let names = [
+        ("protected and missing", preset(), &[".git", ".git/config", ".git/a/b", ".aws/x"][..]),
+        (
+            "taken away from a writable folder",
+            writable,
+            &["a-file", "empty", "no-file", "one", "one/x", "two", "x.key", "keys"],
+        ),
+        ("denied in a read-only folder", read_only, &["a-file", "no-file", "two", "x.key"]),
+        ("a writable folder in another", vec![special("root", "read"), entry("empty", "write")], &["empty"]),
+    ];
+    let cases = names.into_iter().map(|(name, entries, names)| {
+        let sandbox = with(restricted(json!(entries)), json!({"cwd": uri(""), "workspaceRoots": roots(&[""])}));
+        let case = workspace(name)
+            .file("a-file", "text")
+            .file("no-file", "text")
+            .file("x.key", "text")
+            .file("keys/a.key", "text");
+        names.iter().fold(case.directory("empty"), |case, name| changing(case, name, &sandbox)).snapshot()
+    });
+    cases.collect()
+}
+
+/// A call under a policy has no capabilities, but where everything may be read, the server itself reads.
+fn rights() -> Case {
+    let writable = with(restricted(json!(preset())), json!({"cwd": uri(""), "workspaceRoots": roots(&[""])}));
+    let read_only = restricted(json!([special("root", "read")]));
+    let denying = restricted(json!([special("root", "read"), entry("two", "deny")]));
+    let options = json!({"maxDepth": 2, "maxDirectories": 9, "maxEntries": 9, "followDirectorySymlinks": false});
+    let case = workspace("rights of a call").mode("a", 0).mode("one", 0);
+    let case = [("w", &writable), ("r", &read_only), ("d", &denying)].into_iter().fold(case, |case, (id, sandbox)| {
+        case.fs("readFile", "a", json!({"sandbox": sandbox}))
+            .fs("readFile", "one/x", json!({"sandbox": sandbox}))
+            .fs("readDirectory", "one", json!({"sandbox": sandbox}))
+            .fs("walk", "", json!({"options": options, "sandbox": sandbox}))
+            .fs("canonicalize", "one/x", json!({"sandbox": sandbox}))
+            .fs("open", "a", json!({"handleId": id, "sandbox": sandbox}))
+    });
+    let copy = json!({"sourcePath": uri("a"), "destinationPath": uri("copy"), "recursive": false, "sandbox": writable});
+    case.call("fs/copy", copy)
+        .fs("writeFile", "a", json!({"dataBase64": "eA==", "sandbox": writable}))
+        .fs("writeFile", "one/new", json!({"dataBase64": "eA==", "sandbox": writable}))
+        .fs("open", "a", json!({"handleId": "replaced", "mode": "replace", "sandbox": writable}))
+        .fs("createDirectory", "one/made", json!({"sandbox": writable}))
+        .fs("remove", "one/x", json!({"sandbox": writable}))
+        .fs("remove", "a", json!({"sandbox": writable}))
+        .mode("one", 0o755)
+        .snapshot()
+}
+
+/// What is denied is opened again for writing, and not for reading.
+fn beside_what_is_open() -> Case {
+    let open =
+        |access: &str| restricted(json!([special("root", "read"), entry("one", "deny"), entry("one/sub", access)]));
+    let everything = restricted(json!([special("root", "deny"), special("minimal", "read"), entry("one/sub", "read")]));
+    let case = workspace("something open in what is denied");
+    [open("read"), open("write"), everything].into_iter().fold(case, |case, sandbox| {
+        let case = ["one", "one/x", "one/no", "one/sub/y"].into_iter().fold(case, |case, name| {
+            case.fs("readFile", name, json!({"sandbox": sandbox})).fs("canonicalize", name, json!({"sandbox": sandbox}))
+        });
+        case.fs("writeFile", "one/sub/y", json!({"dataBase64": "eQ==", "sandbox": sandbox}))
+    })
 }
 
 /// Protected folders that do not exist are there as long as the process is, and gone when its end is told.

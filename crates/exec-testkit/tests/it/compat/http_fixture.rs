@@ -57,7 +57,7 @@ async fn serve(mut stream: TcpStream) {
 fn answer(what: &str, argument: &str, request: &[u8]) -> Option<Vec<u8>> {
     let number = || argument.parse::<usize>().unwrap_or_default();
     Some(match what {
-        "echo" => whole("200 OK", "", request),
+        "" | "echo" => whole("200 OK", "", request),
         "head" => whole("200 OK", "", &request[..head_bytes(request).unwrap_or_default()]),
         "status" => whole(&format!("{argument} Some Words"), "", b"body"),
         "bare" => format!("HTTP/1.1 {argument}\r\nconnection: close\r\n\r\n").into_bytes(),

@@ -91,6 +91,28 @@ pub(super) fn starts() -> Vec<Case> {
     cases.push(one("review that is an object", proxy(json!({"reviewDomains": {}}))));
     cases.push(one("unix sockets of numbers", proxy(json!({"unixSockets": 5}))));
     cases.push(one("unix sockets without a permission", proxy(json!({"unixSockets": {"/a": "x"}}))));
+    let providers = [
+        json!(null),
+        json!([]),
+        json!({}),
+        json!("x"),
+        json!(5),
+        json!({"a": 1}),
+        json!({"a": null}),
+        json!({"a": {}}),
+        json!({"a": []}),
+        json!({"a": {"env": ["A"], "patterns": ["sk-*"], "url_prefixes": ["https://a.test"], "auth": ["bearer", "header"]}}),
+        json!({"a": {"header": "x", "prefix": null, "url_prefix_from_env": "A"}}),
+        json!({"a": {"urlPrefixes": []}}),
+        json!({"a": {"env": null}}),
+        json!({"a": {"env": [5]}}),
+        json!({"a": {"auth": ["x"]}}),
+        json!({"a": {"auth": [5]}}),
+        json!({"a": {"header": 5}}),
+    ];
+    let of =
+        |providers: &Value| one(&format!("providers {providers}"), proxy(json!({"credentialProviders": providers})));
+    cases.extend(providers.iter().map(of));
     let long = "i".repeat(257);
     let asking = with(proxy(json!({})), json!({"policyDecisionTimeoutMs": 5}));
     for id in ["", &long] {
@@ -137,6 +159,15 @@ pub(super) fn requests() -> Vec<Case> {
         http("a denied tunnel", &all, &tunnel("DENIED.test.:443")),
         http("an allowed host", &web, &request("GET", "$WEB")),
         http("an allowed host, posted to", &web, &request("POST", "$WEB")),
+        http("a query without a path", &web, &request("GET", "$WEB").replace("/echo", "?q=1")),
+        http(
+            "headers for the proxy alone among others",
+            &web,
+            &request("GET", "$WEB").replace(
+                "Connection: close",
+                "A: 1\\r\\nUpgrade: websocket\\r\\nB: 2\\r\\nX-Hop: 3\\r\\nD: 4\\r\\nTrailer: T\\r\\nTE: trailers\\r\\nC: 5\\r\\nConnection: close, X-Hop",
+            ),
+        ),
         http("limited to reading", &limited, &request("GET", "$WEB")),
         http("limited, posted to", &limited, &request("POST", "$WEB")).receive(),
         http("limited, a tunnel", &limited, &tunnel("$WEB")).receive(),

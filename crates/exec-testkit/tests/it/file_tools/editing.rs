@@ -17,9 +17,11 @@ near_and_far! {
     an_edit_that_does_not_fit_says_what_to_do,
     an_edit_of_what_has_changed_is_refused,
     an_edit_keeps_cr_lf,
+    an_edit_may_mix_lf_and_cr_lf_where_every_line_ends_with_cr_lf,
     several_edits_are_made_together_in_their_order,
     several_edits_of_which_one_does_not_fit_change_nothing,
     files_are_created_removed_and_renamed_together,
+    a_rename_names_the_directory_that_is_missing,
     a_link_is_edited_where_it_leads_and_removed_itself,
 }
 
@@ -100,6 +102,46 @@ async fn an_edit_keeps_cr_lf(test: ToolTest) {
     test.file("dos", "a\r\nb\r\nc\r\n");
     test.tools.edit(EditRequest::new("dos", "a\nb\n", "a\nB\nB\n")).await.expect("it fits");
     assert_eq!(test.contents("dos").as_deref(), Some("a\r\nB\r\nB\r\nc\r\n"));
+    // Also where the text to replace has no line break, or begins with one.
+    test.tools.edit(EditRequest::new("dos", "c", "C\nd")).await.expect("it fits");
+    test.tools.edit(EditRequest::new("dos", "\nC", "\nx\ny")).await.expect("it fits");
+    assert_eq!(test.contents("dos").as_deref(), Some("a\r\nB\r\nB\r\nx\r\ny\r\nd\r\n"));
+    // Whoever writes CR LF means it.
+    test.tools.edit(EditRequest::new("dos", "d\r\n", "d\n")).await.expect("it fits");
+    assert_eq!(test.contents("dos").as_deref(), Some("a\r\nB\r\nB\r\nx\r\ny\r\nd\n"));
+    let refused = message(test.tools.edit(EditRequest::new("dos", "a\nB", "z")).await);
+    assert!(refused.contains("some of its lines end with CR LF"), "{refused}");
+}
+
+async fn an_edit_may_mix_lf_and_cr_lf_where_every_line_ends_with_cr_lf(test: ToolTest) {
+    const FILE: &str = "a\r\nb\r\nc\r\n";
+    for (old, new, expected) in [
+        ("a\r\nb\n", "A\nB\r\n", "A\r\nB\r\nc\r\n"),
+        ("a\nb\r\nc", "x\ny", "x\r\ny\r\n"),
+        ("b\n", "b\r\nB\n", "a\r\nb\r\nB\r\nc\r\n"),
+        ("b", "1\r\n2\n3", "a\r\n1\r\n2\r\n3\r\nc\r\n"),
+        // Whoever writes CR LF alone means it, also in what comes in its place.
+        ("a\r\nb\r\n", "a\nb\r\n", "a\nb\r\nc\r\n"),
+    ] {
+        test.file("dos", FILE);
+        let edited = test.tools.edit(EditRequest::new("dos", old, new)).await;
+        assert!(edited.is_ok(), "{old:?} to {new:?}: {}", message(edited));
+        assert_eq!(test.contents("dos").as_deref(), Some(expected), "{old:?} to {new:?}");
+    }
+    // These differ in their line breaks alone, of which the file has only one kind.
+    for (old, new) in [("a\nb\n", "a\r\nb\r\n"), ("a\r\nb\n", "a\nb\r\n")] {
+        test.file("dos", FILE);
+        let refused = test.tools.edit(EditRequest::new("dos", old, new)).await.expect_err("nothing would change");
+        assert_eq!(refused, FileToolError::SameText { path: test.path("dos") });
+        assert_eq!(test.contents("dos").as_deref(), Some(FILE));
+    }
+    // In a file that has LF, or both, text is what it says.
+    for file in ["a\nb\n", "a\r\nb\n"] {
+        test.file("unix", file);
+        let other = if file == "a\nb\n" { "a\r\nb\n" } else { "a\nb\n" };
+        test.tools.edit(EditRequest::new("unix", file, other)).await.expect("it is there as it is written");
+        assert_eq!(test.contents("unix").as_deref(), Some(other));
+    }
 }
 
 fn replace(path: &str, old: &str, new: &str) -> FileEdit {
@@ -139,6 +181,14 @@ async fn several_edits_of_which_one_does_not_fit_change_nothing(test: ToolTest) 
     assert!(!test.path("new").exists());
     let left = std::fs::read_dir(&test.scratch).expect("it is ours").count();
     assert_eq!(left, 3, "no side file is left: a, b, directory");
+}
+
+async fn a_rename_names_the_directory_that_is_missing(test: ToolTest) {
+    test.file("from", "1\n");
+    let edits = vec![FileEdit::Rename { from: "from".into(), to: "no/such/to".into() }];
+    let refused = message(test.tools.edit_many(EditManyRequest { edits, make_directories: false }).await);
+    assert!(refused.contains("no/such/to\" does not exist"), "{refused}");
+    assert_eq!(test.contents("from").as_deref(), Some("1\n"));
 }
 
 async fn files_are_created_removed_and_renamed_together(test: ToolTest) {

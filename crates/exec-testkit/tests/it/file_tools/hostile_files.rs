@@ -1,5 +1,7 @@
 //! Files that mean harm, or are in the way: none makes a tool hang, write elsewhere, or do half of something.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use exec_core::sandbox::{FileAccess, FilePolicy, FileRule, NetworkPolicy, RuleTarget, SandboxPolicy};
 use exec_testkit::suite_files::FilesTestEnvironment;
 use exec_tools::files::{
-    EditManyRequest, EditRequest, FileEdit, FileTools, ImageRequest, ListRequest, ReadRequest, WriteRequest,
+    EditManyRequest, EditRequest, FileEdit, FileTools, GlobRequest, GrepMode, GrepRequest, ImageRequest, ListRequest,
+    ReadRequest, WriteRequest,
 };
 
 use super::{ToolTest, message, near_and_far};
@@ -17,6 +20,7 @@ near_and_far! {
     pipes_and_devices_are_refused_and_nobody_hangs,
     a_file_that_grows_while_it_is_read_is_read_to_an_end,
     invalid_text_is_edited_byte_by_byte,
+    a_name_is_one_line_and_no_other_name,
     a_directory_that_cannot_be_written_stays_as_it_is,
 }
 
@@ -84,6 +88,34 @@ async fn invalid_text_is_edited_byte_by_byte(test: ToolTest) {
     test.file("binary", b"\0\x01needle\xff");
     test.tools.edit(EditRequest::new("binary", "needle", "thread")).await.expect("bytes are bytes");
     assert!(message(test.tools.edit(EditRequest::new("binary", "absent", "x")).await).contains("is no text"));
+}
+
+/// A name may look like two, or like what we say ourselves.
+async fn a_name_is_one_line_and_no_other_name(test: ToolTest) {
+    let names: [(&[u8], &str); 5] = [
+        (b" blank", r#"" blank""#),
+        (b"\"quoted\"", r#""\"quoted\"""#),
+        (b"a b", "a b"),
+        (b"no\xfftext", r#""no\xFFtext""#),
+        (b"one\n[the file is empty]", r#""one\n[the file is empty]""#),
+    ];
+    for (name, _) in names {
+        test.file(OsStr::from_bytes(name), "found");
+    }
+    let expected = names.map(|(_, shown)| shown);
+    let shown = |text: &str| text.lines().map(str::trim).map(str::to_owned).collect::<Vec<_>>();
+
+    let listed = test.tools.list(ListRequest::new(".")).await.expect("it is a directory").text();
+    assert_eq!(shown(&listed)[1..], expected);
+    let found = test.tools.glob(GlobRequest::new(".", "*")).await.expect("it is a directory").text();
+    assert_eq!(shown(&found)[1..], expected);
+    let grep = GrepRequest { mode: GrepMode::Files, ..GrepRequest::new(".", "found") };
+    let grepped = test.tools.grep(grep).await.expect("it is a directory").text();
+    assert_eq!(shown(&grepped)[..5], expected);
+    let read = test.tools.read(ReadRequest::new("one\n[the file is empty]")).await.expect("it is a file").text();
+    assert!(read.lines().next().is_some_and(|first| first.contains(r#"one\n[the file is empty]" (5 bytes"#)), "{read}");
+    let written = test.tools.write(WriteRequest::new("one\n[the file is empty]", "x")).await.expect("it is a file");
+    assert_eq!(written.text().lines().count(), 1);
 }
 
 async fn a_directory_that_cannot_be_written_stays_as_it_is(test: ToolTest) {

@@ -111,12 +111,19 @@ async fn a_byte_bound_ends_between_lines(test: ToolTest) {
 }
 
 async fn an_image_is_known_by_its_contents(test: ToolTest) {
-    let png = [&b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..], &[0, 0, 1, 0, 0, 0, 0, 200, 8, 6, 0, 0, 0]].concat();
+    let png = [&b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..], &[0, 0, 1, 0, 0, 0, 0, 200, 8, 6, 0, 0, 0], b"\0\0\0\0IEND1234"];
+    let png = png.concat();
     test.file("picture.txt", &png);
     let image = test.tools.view_image(ImageRequest { path: "picture.txt".into() }).await.expect("it is an image");
     assert_eq!((image.media_type(), image.size, &image.bytes[..]), ("image/png", Some((256, 200)), &png[..]));
     let viewed = test.tools.read(ReadRequest::new("picture.txt")).await.expect("it is there");
     assert!(viewed.text().contains("image/png; view it as an image"), "{}", viewed.text());
+    // A picture that is still being written would end a model's conversation.
+    for cut in [png.len() - 1, 30, 20] {
+        test.file("cut.png", &png[..cut]);
+        let refused = message(test.tools.view_image(ImageRequest { path: "cut.png".into() }).await);
+        assert!(refused.contains("damaged or cut off"), "{refused}");
+    }
     test.file("fake.png", "no image");
     let refused = message(test.tools.view_image(ImageRequest { path: "fake.png".into() }).await);
     assert!(refused.contains("text; read it instead") && refused.contains("PNG, JPEG, GIF and WebP"), "{refused}");

@@ -21,7 +21,7 @@ async def main() -> None:
         async def ask(context, params):
             assert not file.exists(), "nothing runs before the answer"
             asked.append(params.message)
-            return ElicitResult(action=action)
+            return ElicitResult(action=action, content={"approve": True} if action == "accept" else None)
 
         call = {"cmd": f"touch {file}", "outside_sandbox": True, "justification": "a test", "login": False}
         async with Client(stdio_client(server), mode=mode, elicitation_callback=ask if action else None) as client:

@@ -31,7 +31,7 @@ async fn call_and_answer(
     action: &str,
     while_asked: impl FnOnce(),
 ) -> (String, Value) {
-    let answer = json!({"action": action, "content": {}});
+    let answer = json!({"action": action, "content": {"approve": true}});
     if protocol == Protocol::Stateless {
         let (question, state) = sent_away(server, call.clone()).await;
         while_asked();
@@ -62,9 +62,13 @@ fn with_answer(mut call: Value, state: &Value, answer: Value) -> Value {
     call
 }
 
-/// What the person reads: a form without fields.
+/// What the person reads: a form with one field, which has no default.
 fn message(params: &Value) -> String {
-    assert_eq!((&params["mode"], &params["requestedSchema"]["type"]), (&json!("form"), &json!("object")), "{params}");
+    let schema = &params["requestedSchema"];
+    assert_eq!((&params["mode"], &schema["type"]), (&json!("form"), &json!("object")), "{params}");
+    let field = &schema["properties"]["approve"];
+    let shape = (&field["type"], &field["default"], &schema["required"]);
+    assert_eq!(shape, (&json!("boolean"), &Value::Null, &json!(["approve"])), "{params}");
     params["message"].as_str().expect("there is a question").to_owned()
 }
 
@@ -136,7 +140,7 @@ fn an_answer_counts_once_and_for_the_call_that_was_asked_about() {
         let (account, outside) = (Account::new(), outside());
         let (asked, other) = (outside.path().join("asked"), outside.path().join("other"));
         let mut server = account.start_as(&ASK, Protocol::Stateless, asks()).await;
-        let yes = json!({"action": "accept", "content": {}});
+        let yes = json!({"action": "accept", "content": {"approve": true}});
         let (_, state) = sent_away(&mut server, exec(touch(&asked))).await;
         // For another call, with a state that nobody has given, and without one.
         sent_away(&mut server, with_answer(exec(touch(&other)), &state, yes.clone())).await;
@@ -154,6 +158,53 @@ fn an_answer_counts_once_and_for_the_call_that_was_asked_about() {
     });
 }
 
+/// Some clients accept for their user what has no fields to fill in, or answer without looking.
+#[test]
+fn an_accepted_form_without_a_yes_in_it_is_none() {
+    run(async {
+        let (account, outside) = (Account::new(), outside());
+        let file = outside.path().join("file");
+        let contents = [(json!({}), "without its answer"), (Value::Null, "without its answer")];
+        let contents = contents
+            .into_iter()
+            .chain([(json!({"approve": "true"}), "without its answer"), (json!({"approve": false}), "declined")]);
+        let mut server = account.start_as(&ASK, Protocol::Handshake("2025-06-18"), asks()).await;
+        for (content, told) in contents {
+            let id = server.send("tools/call", exec(touch(&file))).await;
+            let request = server.server_request().await;
+            server.reply(&request, json!({"action": "accept", "content": content})).await;
+            let result = server.answer(id).await["result"].clone();
+            assert_eq!((&result["isError"], file.exists()), (&json!(true), false), "{content}: {result}");
+            assert!(text(&result).contains(told) && text(&result).contains("--ask"), "{content}: {result}");
+        }
+        server.leave().await;
+    });
+}
+
+#[test]
+fn with_always_tasks_are_typed_into_and_ended_by_tools_that_ask() {
+    run(async {
+        let account = Account::new();
+        let protocol = Protocol::Stateless;
+        let capabilities = json!({"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}});
+        let mut server = account.start_as(&["--ask", "always"], protocol, capabilities).await;
+        let mut cat = command("cat");
+        (cat["stdin"], cat["yield_time_ms"]) = (json!(true), json!(250));
+        let (_, started) = call_and_answer(&mut server, protocol, exec(cat), "accept", || ()).await;
+        let id = started["taskId"].as_str().unwrap_or_else(|| panic!("it is a task: {started}")).to_owned();
+        let update = json!({"taskId": id, "inputResponses": {"stdin": "x"}});
+        for (method, params, tool) in
+            [("tasks/update", update, "write_stdin"), ("tasks/cancel", json!({"taskId": id}), "kill_session")]
+        {
+            let refused = server.request(method, params).await;
+            assert!(refused["error"]["message"].as_str().is_some_and(|why| why.contains(tool)), "{method}: {refused}");
+        }
+        let seen = server.request("tasks/get", json!({"taskId": id})).await;
+        assert_eq!(seen["result"]["status"], "working", "{seen}");
+        server.leave().await;
+    });
+}
+
 #[test]
 fn a_call_that_is_cancelled_while_a_person_thinks_does_nothing() {
     run(async {
@@ -163,7 +214,7 @@ fn a_call_that_is_cancelled_while_a_person_thinks_does_nothing() {
         let id = server.send("tools/call", exec(touch(&file))).await;
         let request = server.server_request().await;
         server.notify("notifications/cancelled", json!({"requestId": id, "reason": "enough"})).await;
-        server.reply(&request, json!({"action": "accept", "content": {}})).await;
+        server.reply(&request, json!({"action": "accept", "content": {"approve": true}})).await;
         let listed = server.call("list_sessions", json!({})).await;
         assert_eq!((&listed["sessions"], file.exists()), (&json!([]), false));
         server.leave().await;

@@ -40,8 +40,13 @@ struct Claude {
 impl Claude {
     /// Starts it, and lets the model look up these tools of ours, as it must before it calls them.
     async fn start(account: &Account, program: &Path, tools: &[&str]) -> Self {
+        Self::start_with(account, program, tools, &["mcp"], &json!({})).await
+    }
+
+    /// The same with other arguments of our server, and with settings of Claude Code.
+    async fn start_with(account: &Account, program: &Path, tools: &[&str], server: &[&str], settings: &Value) -> Self {
         let mut model = FakeModelServer::start().await;
-        let process = spawn(account, program, &format!("http://{}", model.address()));
+        let process = spawn(account, program, &format!("http://{}", model.address()), server, settings);
         let mut claude = Self { process, request: Some(model.next_request().await), model, calls: 0 };
         let names: Vec<String> = tools.iter().map(|tool| format!("{NAMESPACE}__{tool}")).collect();
         let (tool, arguments) = ("ToolSearch".to_owned(), json!({"query": format!("select:{}", names.join(","))}));
@@ -86,14 +91,15 @@ impl Claude {
     }
 }
 
-fn spawn(account: &Account, program: &Path, model_url: &str) -> Child {
+fn spawn(account: &Account, program: &Path, model_url: &str, arguments: &[&str], settings: &Value) -> Child {
     let home = account.path().join("claude");
     std::fs::create_dir_all(&home).expect("the folder is ours");
     let state = account.path().join("state");
-    let server = json!({"command": binaries::exec_server(), "args": ["mcp"], "env": {"EXEC_SERVER_HOME": state}});
+    let server = json!({"command": binaries::exec_server(), "args": arguments, "env": {"EXEC_SERVER_HOME": state}});
     let mut command = account.command(program);
     command.args(["--print", "do as the model says", "--allowedTools", NAMESPACE, "--strict-mcp-config"]);
-    command.arg("--mcp-config").arg(json!({"mcpServers": {"exec": server}}).to_string()).env_clear();
+    command.arg("--mcp-config").arg(json!({"mcpServers": {"exec": server}}).to_string());
+    command.arg("--settings").arg(settings.to_string()).env_clear();
     command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", &home).env("CLAUDE_CONFIG_DIR", &home);
     command.envs([("ANTHROPIC_BASE_URL", model_url), ("ANTHROPIC_API_KEY", "none")]);
     command.envs([("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"), ("DISABLE_AUTOUPDATER", "1")]);
@@ -202,5 +208,51 @@ fn claude_code_shows_its_model_long_results_whole() {
         let whole: String = (1..=30_000).map(|number| format!("{number}\n")).collect();
         assert!(ended["output"] == whole, "{:.200}", ended.to_string());
         claude.finish().await;
+    });
+}
+
+/// `--print` has nobody to ask. Claude Code says that it supports elicitation, and cancels.
+#[test]
+fn claude_code_without_a_user_runs_nothing_that_needs_a_yes_and_its_model_is_told() {
+    let Some(program) = claude_code() else { return };
+    run(async {
+        let account = Account::new();
+        let server = ["mcp", "--ask", "always"];
+        let mut claude = Claude::start_with(&account, &program, &["exec_command"], &server, &json!({})).await;
+        let shown = claude.call("exec_command", json!({"cmd": "touch ran", "login": false})).await.to_string();
+        assert!(shown.contains("has not decided, and nothing was done") && shown.contains("--ask"), "{shown}");
+        assert!(!account.path().join("ran").exists());
+        claude.finish().await;
+    });
+}
+
+/// A hook of the user's answers in their place: what it says counts, once.
+#[test]
+fn claude_code_runs_what_a_hook_of_its_user_approves_once_and_nothing_else() {
+    let Some(program) = claude_code() else { return };
+    run(async {
+        for (action, content, runs, told) in [
+            ("accept", json!({"approve": true}), "ran\n", "exit_code"),
+            ("accept", json!({}), "", "nothing was done"),
+            ("decline", json!({}), "", "declined, and nothing was done"),
+        ] {
+            let account = Account::new();
+            let answer = json!({"hookEventName": "Elicitation", "action": action, "content": content});
+            let (hook, answers) = (account.path().join("asked"), account.path().join("answer.json"));
+            let answer = json!({"hookSpecificOutput": answer}).to_string();
+            std::fs::write(&answers, answer).expect("the folder is ours");
+            let command = format!("cat >> {}; cat {}", hook.display(), answers.display());
+            let hooks = json!({"hooks": {"Elicitation": [{"hooks": [{"type": "command", "command": command}]}]}});
+            let server = ["mcp", "--ask", "always"];
+            let mut claude = Claude::start_with(&account, &program, &["exec_command"], &server, &hooks).await;
+            let arguments = json!({"cmd": "echo ran >> ran", "login": false, "yield_time_ms": 30_000});
+            let shown = claude.call("exec_command", arguments).await.to_string();
+            assert!(shown.contains(told), "{action} {content}: {shown}");
+            let ran = std::fs::read_to_string(account.path().join("ran")).unwrap_or_default();
+            assert_eq!(ran, runs, "{action} {content}");
+            let asked = std::fs::read_to_string(&hook).expect("the hook was asked");
+            assert!(asked.contains("Run this command?") && asked.contains("echo ran >> ran"), "{asked}");
+            claude.finish().await;
+        }
     });
 }

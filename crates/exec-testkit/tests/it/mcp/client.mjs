@@ -1,16 +1,10 @@
 // The official TypeScript SDK as the client: a command, a session that goes on, a failure, a log; on stdio or HTTP.
-// Usage: node client.mjs EXEC_SERVER, or a URL.
+// Usage: node client.mjs MODE EXEC_SERVER, or a URL in place of EXEC_SERVER. For MODE see sdk.mjs.
 import assert from "node:assert/strict";
-import { Client } from "@modelcontextprotocol/sdk/client/index.js";
-import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
-import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import { connect } from "./sdk.mjs";
 
-const where = process.argv[2];
-const transport = where.startsWith("http:")
-  ? new StreamableHTTPClientTransport(new URL(where))
-  : new StdioClientTransport({ command: where, args: ["mcp"], env: process.env });
-const client = new Client({ name: "test", version: "1" });
-await client.connect(transport);
+const [mode, where] = process.argv.slice(2);
+const client = await connect(mode, where.startsWith("http:") ? new URL(where) : [where, "mcp"]);
 
 const { tools } = await client.listTools();
 // An image comes without a structure: some clients would show that in its place.

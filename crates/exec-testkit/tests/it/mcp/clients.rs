@@ -11,7 +11,10 @@ use crate::durability::support::run;
 use exec_testkit::packages;
 
 const PYTHON_SDK: &str = "2.3.0";
-const TYPESCRIPT_SDK: &str = "1.32.2";
+/// Its first line, which knows the versions with a handshake, and its second one, which knows 2026-07-28, too.
+const TYPESCRIPT_SDKS: [&str; 2] = ["@modelcontextprotocol/sdk@1.32.2", "@modelcontextprotocol/client@2.4.0"];
+/// In which ways they speak; sdk.mjs says what each is.
+const TYPESCRIPT_MODES: [&str; 4] = ["v1", "legacy", "auto", "2026-07-28"];
 const CONFORMANCE: &str = "0.1.16";
 /// The suite needs a newer Node than many machines have; npm has it, too.
 const NODE: &str = "22.23.3";
@@ -29,10 +32,11 @@ const SCENARIOS: [&str; 7] = [
 
 /// The packages of npm, in one folder.
 fn node_modules() -> Option<PathBuf> {
-    let name = format!("mcp-npm-{TYPESCRIPT_SDK}-{CONFORMANCE}-{NODE}");
-    let sdk = format!("@modelcontextprotocol/sdk@{TYPESCRIPT_SDK}");
+    let [first, second] = TYPESCRIPT_SDKS;
+    let version = |sdk: &str| sdk.rsplit('@').next().unwrap_or_default().to_owned();
+    let name = format!("mcp-npm-{}-{}-{CONFORMANCE}-{NODE}", version(first), version(second));
     let suite = format!("@modelcontextprotocol/conformance@{CONFORMANCE}");
-    Some(packages::npm(&name, &[&sdk, &suite, &format!("node@{NODE}")])?.join("node_modules"))
+    Some(packages::npm(&name, &[first, second, &suite, &format!("node@{NODE}")])?.join("node_modules"))
 }
 
 async fn must_succeed(mut command: Command) -> String {
@@ -82,20 +86,42 @@ fn the_python_sdk_asks_its_user_with_and_without_a_handshake() {
 }
 
 #[test]
-fn the_typescript_sdk_works_on_stdio_and_http() {
+fn the_typescript_sdks_work_on_stdio_and_http_in_every_version() {
     let Some(modules) = node_modules() else { return };
     run(async {
         let account = Account::new();
-        std::os::unix::fs::symlink(&modules, account.path().join("node_modules")).expect("it is new");
-        let script = script(account.path(), "client.mjs", include_str!("client.mjs"));
+        let script = typescript(&account, &modules, "client.mjs", include_str!("client.mjs"));
         let (mut server, address) = listen(&account, &[]).await;
-        for place in [binaries::exec_server().display().to_string(), format!("http://{address}/mcp")] {
-            let mut client = account.command("node");
-            client.arg(&script).arg(place);
-            assert_eq!(must_succeed(client).await, "ok\n", "it warns of nothing");
+        for mode in TYPESCRIPT_MODES {
+            for place in [binaries::exec_server().display().to_string(), format!("http://{address}/mcp")] {
+                let mut client = account.command("node");
+                client.arg(&script).arg(mode).arg(place);
+                assert_eq!(must_succeed(client).await, "ok\n", "{mode}: it warns of nothing");
+            }
         }
         server.kill().await.expect("it is our child");
     });
+}
+
+#[test]
+fn the_typescript_sdks_ask_their_user_in_every_version() {
+    let Some(modules) = node_modules() else { return };
+    run(async {
+        let (account, outside) = (Account::new(), super::sandbox::outside());
+        let script = typescript(&account, &modules, "approval.mjs", include_str!("approval.mjs"));
+        for mode in TYPESCRIPT_MODES {
+            let mut client = account.command("node");
+            client.arg(&script).arg(mode).arg(binaries::exec_server()).arg(outside.path());
+            assert_eq!(must_succeed(client).await, "ok\n", "{mode}");
+        }
+    });
+}
+
+/// The script, beside the packages and the module that it imports.
+fn typescript(account: &Account, modules: &Path, name: &str, text: &str) -> PathBuf {
+    std::os::unix::fs::symlink(modules, account.path().join("node_modules")).expect("it is new");
+    script(account.path(), "sdk.mjs", include_str!("sdk.mjs"));
+    script(account.path(), name, text)
 }
 
 #[test]

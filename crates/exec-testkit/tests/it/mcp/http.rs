@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use exec_testkit::binaries;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Child;
@@ -77,6 +77,58 @@ fn http_answers_those_who_know_the_token_and_no_browser() {
             assert_eq!(status(&refused), expected, "{headers:?}: {refused}");
         }
         assert_eq!(status(&post(&address, "/", &[token]).await), "404");
+        server.kill().await.expect("it is our child");
+    });
+}
+
+/// Begins as a client with a handshake does; returns its session.
+async fn initialize(address: &str) -> String {
+    let params = json!({
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+    });
+    let answer =
+        post_body(address, &[], json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})).await;
+    let header = answer
+        .lines()
+        .find_map(|line| line.split_once(": ").filter(|(name, _)| name.eq_ignore_ascii_case("mcp-session-id")));
+    header.expect("it has got a session").1.trim().to_owned()
+}
+
+async fn post_body(address: &str, headers: &[(&str, &str)], body: Value) -> String {
+    let body = body.to_string();
+    let mut request = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    stream.write_all(format!("{request}\r\n{body}").as_bytes()).await.expect("it reads");
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await.expect("it answers");
+    String::from_utf8(response).expect("it is text")
+}
+
+/// They live for a day without a word of their client's, so there must be a most of them.
+#[test]
+fn of_too_many_http_sessions_the_one_that_was_used_least_recently_makes_room() {
+    run(async {
+        let account = Account::new();
+        let (mut server, address) = listen(&account, &[]).await;
+        let ping = async |session: &str| {
+            let headers = [("Mcp-Session-Id", session), ("MCP-Protocol-Version", "2025-11-25")];
+            let answer = post_body(&address, &headers, json!({"jsonrpc": "2.0", "id": 2, "method": "ping"})).await;
+            status(&answer).to_owned()
+        };
+        let (first, second) = (initialize(&address).await, initialize(&address).await);
+        for _ in 2..256 {
+            initialize(&address).await;
+        }
+        assert_eq!(ping(&first).await, "200");
+        let last = initialize(&address).await;
+        assert_eq!([ping(&first).await, ping(&second).await, ping(&last).await], ["200", "404", "200"]);
         server.kill().await.expect("it is our child");
     });
 }

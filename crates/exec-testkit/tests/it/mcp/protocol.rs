@@ -1,8 +1,11 @@
 //! What the server says, in each version of the protocol.
 
+use std::process::Stdio;
+
+use exec_testkit::binaries;
 use exec_testkit::semaphore::FifoSemaphore;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use super::server::{ALL, Account, McpProcess, Protocol};
 use crate::durability::support::run;
@@ -90,6 +93,163 @@ fn what_goes_wrong_is_a_result_that_says_what_to_do() {
     });
 }
 
+#[test]
+fn arguments_are_read_as_they_are_meant_and_unknown_ones_are_told() {
+    run(async {
+        let account = Account::new();
+        let mut server = account.start(LATEST, false).await;
+        let odd =
+            json!({"cmd": "echo fine", "login": "false", "tty": null, "yield_time_ms": 30_000.0, "workdir": null});
+        assert_eq!(server.call("exec_command", odd).await["output"], "fine\n");
+        let unknown = json!({"cmd": "echo fine", "login": false, "timeout": 5});
+        let answer = server.request("tools/call", json!({"name": "exec_command", "arguments": unknown})).await;
+        let told = answer["result"]["structuredContent"]["ignored_arguments"].as_str().expect("it is told");
+        assert!(told.contains("\"timeout\"") && told.contains("yield_time_ms"), "{told}");
+        assert!(answer["result"]["content"][1]["text"].as_str().is_some_and(|text| text.contains(told)), "{answer}");
+        let wrong = json!({"command": "echo fine"});
+        let answer = server.request("tools/call", json!({"name": "exec_command", "arguments": wrong})).await;
+        let told = answer["result"]["content"].to_string();
+        assert!(told.contains("missing field `cmd`") && told.contains("does not know"), "{answer}");
+        let known = json!({"path": ".", "environment": "local"});
+        assert_eq!(server.call("list_directory", known).await["ignored_arguments"], Value::Null);
+        server.leave().await;
+    });
+}
+
+/// A model that writes `"true"` does so anywhere.
+#[test]
+fn arguments_within_a_list_are_read_as_they_are_meant() {
+    run(async {
+        let account = Account::new();
+        let mut server = account.start(LATEST, false).await;
+        let file = |name: &str| account.path().join(name);
+        std::fs::write(file("a"), "x y x\n").expect("the folder is ours");
+        std::fs::write(file("b"), "b\n").expect("the folder is ours");
+        let changes = json!([
+            {"change": "replace", "path": "a", "old": "x", "new": "z", "replace_all": "true", "if_hash": null},
+            {"change": "replace", "path": "a", "old": "y", "new": "w", "replace_all": null},
+            {"change": "write", "path": "c", "contents": "true", "if_absent": "true", "if_hash": null},
+            {"change": "remove", "path": "b", "if_hash": null},
+        ]);
+        let arguments = json!({"changes": changes, "make_directories": "false", "environment_id": null});
+        let changed = server.call("edit_files", arguments).await;
+        assert_eq!(changed["ignored_arguments"], Value::Null, "{changed}");
+        let contents = |name: &str| std::fs::read_to_string(file(name)).expect("it is there");
+        assert_eq!((contents("a").as_str(), contents("c").as_str()), ("z w z\n", "true"));
+        assert!(!file("b").exists());
+        // What can mean nothing is refused, and told where it is.
+        let change = json!({"change": "replace", "path": "a", "old": "z", "new": "x", "replace_all": "perhaps"});
+        let call = json!({"name": "edit_files", "arguments": {"changes": [change]}});
+        let refused = server.request("tools/call", call).await;
+        assert_eq!(refused["result"]["isError"], true, "{refused}");
+        assert!(refused["result"]["content"].to_string().contains("perhaps"), "{refused}");
+        assert_eq!(contents("a"), "z w z\n");
+        server.leave().await;
+    });
+}
+
+#[test]
+fn params_of_another_shape_are_told_from_methods_that_there_are_not() {
+    run(async {
+        let account = Account::new();
+        let mut server = account.start(Protocol::Handshake("2025-11-25"), true).await;
+        for (method, params, expected) in [
+            ("tools/call", json!({"name": "exec_command", "arguments": [1]}), "tools/call"),
+            ("tools/call", json!({}), "name"),
+            ("resources/read", json!({}), "uri"),
+            ("tools/list", json!({"cursor": "page-2"}), "page-2"),
+            ("resources/list", json!({"cursor": "page-2"}), "page-2"),
+            ("tasks/get", json!({}), "taskId"),
+            ("tasks/update", json!({"taskId": "x"}), "inputResponses"),
+        ] {
+            let answer = server.request(method, params).await;
+            assert_eq!(answer["error"]["code"], -32602, "{method}: {answer}");
+            assert!(answer["error"]["message"].as_str().is_some_and(|why| why.contains(expected)), "{answer}");
+        }
+        let answer = server.request("no/such", json!({})).await;
+        assert_eq!(answer["error"]["code"], -32601);
+        assert!(answer["error"]["message"].as_str().is_some_and(|why| why.contains("there is no method")), "{answer}");
+        server.leave().await;
+    });
+}
+
+/// A file as large as `write_file` takes fits a message; what does not is refused by its id, and nobody waits for ever.
+#[test]
+fn a_message_that_is_too_long_is_answered() {
+    const FILE_BYTES: usize = 16 << 20;
+    run(async {
+        let account = Account::new();
+        let mut server = account.start(LATEST, false).await;
+        let largest = json!({"path": "large", "contents": "line\n".repeat(FILE_BYTES / 5)});
+        let written = server.call("write_file", largest).await;
+        assert_eq!(written["size_bytes"], FILE_BYTES / 5 * 5);
+        server.leave().await;
+        for protocol in [LATEST, Protocol::Handshake("2025-11-25")] {
+            let mut server = account.start(protocol, false).await;
+            let arguments = json!({"path": "larger", "contents": "\n".repeat(FILE_BYTES + 1)});
+            let answer = server.request("tools/call", json!({"name": "write_file", "arguments": arguments})).await;
+            assert_eq!(answer["error"]["code"], -32600, "{answer}");
+            assert!(answer["error"]["message"].as_str().is_some_and(|why| why.contains("33554432 bytes")), "{answer}");
+            assert_eq!(server.call("list_sessions", json!({})).await["sessions"], json!([]));
+            server.leave().await;
+        }
+        assert!(!account.path().join("larger").exists());
+    });
+}
+
+/// rmcp would drop it or answer it without an id, and whoever sent it would wait for ever.
+#[test]
+fn a_request_that_cannot_be_read_is_answered() {
+    let requests: [(&str, &[u8], i64); 7] = [
+        (
+            "half a character",
+            br#"{"jsonrpc":"2.0","id":700,"method":"tools/list","params":{"cursor":"\ud83d"}}"#,
+            -32700,
+        ),
+        (
+            "no UTF-8",
+            b"{\"jsonrpc\":\"2.0\",\"id\":700,\"method\":\"tools/list\",\"params\":{\"cursor\":\"\xff\"}}",
+            -32700,
+        ),
+        ("no end", br#"{"jsonrpc":"2.0","id":700,"method":"tools/list","params":{}"#, -32700),
+        (
+            "the id last",
+            b"{\"jsonrpc\":\"2.0\",\"method\":\"ping\",\"params\":{\"id\":1,\"t\":\"\xff\"},\"id\":700}",
+            -32700,
+        ),
+        ("no jsonrpc", br#"{"id":700,"method":"tools/list","params":{}}"#, -32600),
+        ("params that are a text", br#"{"jsonrpc":"2.0","id":700,"method":"tools/list","params":"{}"}"#, -32600),
+        ("no method", br#"{"jsonrpc":"2.0","id":700,"method":{},"params":{}}"#, -32600),
+    ];
+    run(async {
+        let account = Account::new();
+        for protocol in ALL {
+            let mut server = account.start(protocol, false).await;
+            for (what, line, code) in requests {
+                server.send_line(line).await;
+                let answer = server.answer(700).await;
+                assert_eq!(answer["error"]["code"], code, "{protocol:?}, {what}: {answer}");
+                let why = answer["error"]["message"].as_str().expect("it is told");
+                assert!(why.contains(if code == -32700 { "is no JSON" } else { "is no request of JSON-RPC" }), "{why}");
+            }
+            assert_eq!(server.call("list_sessions", json!({})).await["sessions"], json!([]), "{protocol:?}");
+            server.leave().await;
+        }
+    });
+}
+
+/// Also the first one, before which there is nothing that could say who asks.
+#[test]
+fn a_first_request_that_cannot_be_read_is_answered() {
+    run(async {
+        let account = Account::new();
+        let mut server = account.start(LATEST, false).await;
+        server.send_line(br#"{"jsonrpc":"2.0","id":700,"method":"tools/list","params":{"cursor":"\ud83d"}}"#).await;
+        assert_eq!(server.answer(700).await["error"]["code"], -32700);
+        server.leave().await;
+    });
+}
+
 async fn progress(server: &mut McpProcess, token: &str) {
     let notified = server.notification().await;
     assert_eq!(notified["method"], "notifications/progress");
@@ -145,6 +305,27 @@ fn two_servers_at_once_have_one_daemon_and_do_not_disturb_each_other() {
 }
 
 #[test]
+fn a_client_that_does_not_begin_with_a_request_is_told_so_in_one_line() {
+    run(async {
+        let account = Account::new();
+        for first in [json!({"method": "notifications/initialized"}), json!({"id": 1, "result": {}})] {
+            let mut message = first;
+            message["jsonrpc"] = json!("2.0");
+            let mut command = account.command(binaries::exec_server());
+            command.arg("mcp").stdin(Stdio::piped()).stderr(Stdio::piped());
+            let mut server = command.spawn().expect("it starts");
+            let mut stdin = server.stdin.take().expect("it is piped");
+            stdin.write_all(format!("{message}\n").as_bytes()).await.expect("it reads");
+            let ended = server.wait_with_output().await.expect("it ends by itself");
+            let told = String::from_utf8_lossy(&ended.stderr);
+            let words = "the client's first message was no request; it begins with `initialize`";
+            assert!(told.contains(words) && told.lines().count() == 1, "{told}");
+            assert_eq!(ended.status.code(), Some(1));
+        }
+    });
+}
+
+#[test]
 fn lines_that_are_no_messages_do_not_end_it() {
     run(async {
         let account = Account::new();
@@ -155,6 +336,7 @@ fn lines_that_are_no_messages_do_not_end_it() {
         {
             server.send_line(line).await;
         }
+        assert_eq!(server.answer(500).await["error"]["code"], -32600, "what has an id is answered");
         assert_eq!(server.request("ping", json!({})).await["result"], json!({}));
         let unknown = server.request("no/such", json!({})).await;
         assert_eq!(unknown["error"]["code"], -32601);

@@ -35,7 +35,8 @@ fn commands_and_file_tools_stay_in_the_sandbox_and_what_it_denied_is_told() {
 
         let denied = exec(&mut server, format!("echo x > {}", stolen.display())).await;
         assert_eq!((&denied["sandbox_denied"], stolen.exists()), (&json!(true), false), "{denied}");
-        assert!(denied["note"].as_str().is_some_and(|note| note.contains("sandbox")), "{denied}");
+        let names_the_sandbox = |text: &str| text.contains("sandbox") && text.contains("--writable DIR");
+        assert!(denied["note"].as_str().is_some_and(names_the_sandbox), "{denied}");
         let failed = exec(&mut server, "echo unrelated; exit 3").await;
         assert_eq!((&failed["sandbox_denied"], &failed["exit_code"]), (&Value::Null, &json!(3)));
         // The directory that a call names is not the workspace.
@@ -43,9 +44,14 @@ fn commands_and_file_tools_stay_in_the_sandbox_and_what_it_denied_is_told() {
         elsewhere["workdir"] = json!(outside.path());
         let denied = server.call("exec_command", elsewhere).await;
         assert_eq!((&denied["sandbox_denied"], stolen.exists()), (&json!(true), false), "{denied}");
-        refusal(&mut server, "write_file", json!({"path": stolen, "contents": "x"})).await;
+        let refused = refusal(&mut server, "write_file", json!({"path": stolen, "contents": "x"})).await;
+        assert!(names_the_sandbox(&refused) && refused.contains("written only those in"), "{refused}");
         let patch = format!("*** Begin Patch\n*** Add File: {}\n+x\n*** End Patch", stolen.display());
-        refusal(&mut server, "apply_patch", json!({"patch": patch})).await;
+        let refused = refusal(&mut server, "apply_patch", json!({"patch": patch})).await;
+        assert!(names_the_sandbox(&refused), "{refused}");
+        // What has nothing to do with the sandbox is not blamed on it.
+        let missing = refusal(&mut server, "read_file", json!({"path": "nowhere"})).await;
+        assert!(!missing.contains("sandbox"), "{missing}");
         assert!(!stolen.exists());
 
         let done = exec(&mut server, format!("echo x > inside && echo x > {more}/more")).await;

@@ -1,10 +1,13 @@
 //! Tasks: each is a process, and outlives everybody who asks for it.
 
+use std::time::Duration;
+
+use exec_testkit::semaphore::FifoSemaphore;
 use serde_json::{Value, json};
 
 use super::protocol::{semaphore, waiting_command};
 use super::server::{Account, McpProcess, Protocol};
-use crate::durability::support::run;
+use crate::durability::support::{DEADLINE, number_from_env, run, run_for};
 
 async fn start_task(server: &mut McpProcess, mut arguments: Value) -> String {
     arguments["yield_time_ms"] = json!(250);
@@ -62,6 +65,67 @@ fn a_task_outlives_its_client_its_server_and_the_daemon() {
     });
 }
 
+/// What a session has printed, page by page, as a model reads it.
+async fn whole_output(server: &mut McpProcess, id: &str) -> String {
+    const PAGE_TOKENS: usize = 200_000;
+    let session: u64 = id.split('-').nth(1).and_then(|number| number.parse().ok()).expect("the id has the number");
+    let mut next = json!({"session_id": session, "from_seq": 1, "max_output_tokens": PAGE_TOKENS});
+    let mut whole = String::new();
+    loop {
+        let page = server.call("read_output", next.clone()).await;
+        let text = page["output"].as_str().expect("it is a text");
+        let left_out = &page["left_out"];
+        if left_out.is_null() {
+            return whole + text;
+        }
+        // A token counts as four bytes. What follows them is the line that says what is left out.
+        whole += &text[..PAGE_TOKENS * 4];
+        (next["from_seq"], next["skip_bytes"]) = (left_out["from_seq"].clone(), left_out["skip_bytes"].clone());
+    }
+}
+
+/// `cargo xtask soak` sets `EXEC_LONG_TASK_SECONDS`, so that the task goes on for eleven minutes without anybody.
+#[test]
+fn a_task_of_minutes_is_found_whole_when_everybody_who_asked_for_it_is_gone() {
+    let seconds = number_from_env("EXEC_LONG_TASK_SECONDS").unwrap_or(2);
+    run_for(DEADLINE + Duration::from_secs(2 * seconds), async move {
+        let account = Account::new();
+        let end = account.path().join("end");
+        let made = std::process::Command::new("mkfifo").arg(&end).status().expect("every machine has it");
+        assert!(made.success());
+        let command = format!(
+            "seq 1 1000000 | head -c 5242880; for i in $(seq 1 {seconds}); do echo tick $i; sleep 1; done; \
+             echo ended > {}; exit 7",
+            end.display()
+        );
+        let mut expected: String = (1..=1_000_000).map(|number| format!("{number}\n")).collect();
+        expected.truncate(5_242_880);
+        expected.extend((1..=seconds).map(|number| format!("tick {number}\n")));
+
+        let mut server = account.start(Protocol::Stateless, true).await;
+        let id = start_task(&mut server, json!({"cmd": command})).await;
+        server.leave().await;
+        let mut server = account.start(Protocol::Stateless, true).await;
+        assert_eq!(task(&mut server, &id).await["status"], "working");
+        server.kill().await;
+        account.kill_daemon().await;
+        let ended = tokio::task::spawn_blocking(move || std::fs::read_to_string(end)).await.expect("it does not panic");
+        assert_eq!(ended.expect("it can be read"), "ended\n");
+
+        // Then also after the death of those who have seen it.
+        for _ in 0..2 {
+            let mut server = account.start(Protocol::Handshake("2025-11-25"), true).await;
+            let found = ended_task(&mut server, &id).await;
+            let exit_code = &found["result"]["structuredContent"]["exit_code"];
+            assert_eq!((&found["status"], exit_code), (&json!("completed"), &json!(7)), "{:.500}", found.to_string());
+            let whole = whole_output(&mut server, &id).await;
+            assert!(whole == expected, "{} bytes of {}", whole.len(), expected.len());
+            server.kill().await;
+            account.kill_daemon().await;
+        }
+    });
+}
+
 #[test]
 fn a_task_takes_input_and_can_be_cancelled() {
     run(async {
@@ -82,6 +146,40 @@ fn a_task_takes_input_and_can_be_cancelled() {
         assert_eq!(task(&mut server, &id).await["status"], "cancelled");
         let unknown = server.request("tasks/get", json!({"taskId": "exec-1234-nobody"})).await;
         assert_eq!(unknown["error"]["code"], -32602);
+        server.leave().await;
+    });
+}
+
+#[test]
+fn a_task_tells_of_input_that_failed_when_it_was_taken() {
+    run(async {
+        let account = Account::new();
+        let (close, end) = (semaphore(&account), FifoSemaphore::new(account.path().join("end")));
+        let wait = |semaphore: &FifoSemaphore| format!("head -c 1 {} > /dev/null", semaphore.path().display());
+        let cmd = format!("{}; exec <&-; {}; exit 5", wait(&close), wait(&end));
+        let mut server = account.start(Protocol::Stateless, true).await;
+        let id = start_task(&mut server, json!({"cmd": cmd, "stdin": true})).await;
+        let much = json!({"taskId": id, "inputResponses": {"stdin": "x".repeat(1 << 20)}});
+        let taken = server.request("tasks/update", much).await;
+        assert_eq!(taken["result"]["resultType"], "complete", "it waits for the program: {taken}");
+        let failed = |task: &Value| {
+            let told = task["statusMessage"].as_str().expect("there is a message");
+            told.contains("what was typed before failed") && told.contains("stdin is closed")
+        };
+        assert!(!failed(&task(&mut server, &id).await), "it may still be read");
+        close.release();
+        while !failed(&task(&mut server, &id).await) {}
+        assert!(failed(&task(&mut server, &id).await), "whoever asks is told");
+        end.release();
+        loop {
+            let asked = task(&mut server, &id).await;
+            assert!(failed(&asked), "{asked}");
+            if asked["status"] == "completed" {
+                let note = asked["result"]["structuredContent"]["note"].as_str().expect("there is a note");
+                assert!(note.contains("what was typed before failed"), "{asked}");
+                break;
+            }
+        }
         server.leave().await;
     });
 }

@@ -50,6 +50,34 @@ fn a_stream_over_a_transport_that_breaks_arrives_whole_both_ways() {
 }
 
 #[test]
+fn another_file_of_the_same_name_is_never_read_in_place_of_the_one_that_was_opened() {
+    const BLOCK: usize = 64 << 10;
+    run(async {
+        let env = remote::over_a_transport_that_breaks().await;
+        let (path, other) = (env.scratch().join("file"), env.scratch().join("other"));
+        std::fs::write(&path, [1; BLOCK]).expect("the folder is ours");
+        std::fs::write(&other, [2; BLOCK]).expect("the folder is ours");
+        let file = open(env.environment.files(), &path, OpenMode::Read).await;
+        std::fs::rename(&other, &path).expect("the folder is ours");
+        let mut refused = 0;
+        while refused < 20 {
+            for block in futures_util::future::join_all((0..4).map(|_| file.read_block(0, BLOCK))).await {
+                match block {
+                    // The connection has not broken yet.
+                    Ok(block) => {
+                        assert!(refused == 0 && block.bytes[..] == [1; BLOCK], "these bytes are of another file")
+                    }
+                    Err(error) => {
+                        assert_eq!(error.errno(), Some(rustix::io::Errno::STALE.raw_os_error()), "{error}");
+                        refused += 1;
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn what_was_written_can_be_confirmed_by_its_hash() {
     run(async {
         let env = remote::over_memory().await;

@@ -80,10 +80,14 @@ impl Policy {
             ("protected", Self::LimitedRead) => Expected::Either,
             ("network", _) if WORKS_WITHOUT_NETWORK.contains(&name) => Expected::Works,
             ("network", Self::NetworkEnabled) if WORKS_WITH_NETWORK.contains(&name) => Expected::Works,
-            ("network", Self::NetworkEnabled) if !NEVER_IN_NETWORK.contains(&name) => Expected::Either,
+            ("network", Self::NetworkEnabled) if !is_never_in_network(name) => Expected::Either,
             _ => Expected::Denied,
         }
     }
+}
+
+fn is_never_in_network(name: &str) -> bool {
+    NEVER_IN_NETWORK.contains(&name) || NO_NETWORKS.contains(&name)
 }
 
 /// What a probe finds that attacks the server itself, whatever the policy.
@@ -104,6 +108,25 @@ pub(crate) fn is_met(expected: Expected, name: &str, verdict: &str) -> bool {
 fn works_if(works: bool) -> Expected {
     if works { Expected::Works } else { Expected::Denied }
 }
+
+/// Sockets of the kernel's own parts, of cables and of virtual machines.
+pub(crate) const NO_NETWORKS: &[&str] = &[
+    "socket-vsock",
+    "socket-packet",
+    "socket-alg",
+    "socket-bluetooth",
+    "socket-can",
+    "socket-tipc",
+    "socket-rds",
+    "socket-key",
+    "socket-xdp",
+    "socket-smc",
+    "socket-qualcomm",
+    "socket-phone",
+    "socket-nfc",
+    "socket-x25",
+    "socket-pair-inet",
+];
 
 /// What gives nothing to whoever gets it.
 const EITHER: &[&str] = &[
@@ -170,8 +193,7 @@ const WORKS_WITH_NETWORK: &[&str] = &[
 ];
 
 /// With the network, too: these need rights, or reach what is not the network.
-const NEVER_IN_NETWORK: &[&str] =
-    &["socket-raw", "socket-raw6", "socket-packet", "socket-xdp", "socket-alg", "socket-key", "connect-server"];
+const NEVER_IN_NETWORK: &[&str] = &["socket-raw", "socket-raw6", "connect-server"];
 
 /// Probes that a plain user is denied by any kernel: they need root, or what root owns.
 pub(crate) const NEEDS_ROOT: &[&str] = &[
@@ -292,6 +314,8 @@ pub(crate) const NEEDS_HOST: &[&str] = &[
     "socket-nfc",
     "socket-x25",
     "connect-server",
+    // Who has the rights would change what others have.
+    "priority-of-user",
     "io-uring-setup",
     "io-uring-enter",
     "io-uring-register",

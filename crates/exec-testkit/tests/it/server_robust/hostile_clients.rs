@@ -49,6 +49,53 @@ async fn read_to_close(mut stream: TcpStream) -> Vec<u8> {
     said
 }
 
+/// Whoever started the server may never read its stderr. What there is no room for there is left out, and the rest is there.
+#[tokio::test]
+async fn a_server_whose_log_nobody_reads_serves_all_the_same() {
+    const REFUSED: usize = 30;
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let log = directory.path().join("log");
+    // The shell holds both ends of the pipe open, and fills it.
+    let script = format!(
+        "mkfifo {0} && exec 3<>{0} && head -c 65536 /dev/zero >&3 && exec {1} \"$@\" 2>&3",
+        log.display(),
+        exec_testkit::binaries::exec_server().display()
+    );
+    let server = ServerFixture::start_by_script(directory, &script, &["--workers", "1"]).await;
+    for _ in 0..REFUSED {
+        let refused = raw(&server, UPGRADE.replace("127.0.0.1", "stranger.example").as_bytes()).await;
+        let answer = read_to_close(refused).await;
+        assert!(answer.starts_with(b"HTTP/1.1 403"), "{}", String::from_utf8_lossy(&answer));
+    }
+    assert_server_is_fine(&server).await;
+    let mut pipe = tokio::net::unix::pipe::OpenOptions::new().open_receiver(&log).expect("the shell made it");
+    let mut read = Vec::new();
+    let told = |read: &[u8]| read.windows(16).filter(|part| *part == b"stranger.example").count();
+    with_deadline(async {
+        while told(&read) < REFUSED {
+            pipe.read_buf(&mut read).await.expect("the server holds it open");
+        }
+    })
+    .await;
+}
+
+/// A pipe whose reader has gone, or a full disk.
+#[tokio::test]
+async fn a_server_whose_log_cannot_be_written_serves_all_the_same() {
+    let program = exec_testkit::binaries::exec_server();
+    for stderr in ["2> /dev/full", "2> >(exec true)"] {
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        let script = format!("exec bash -c 'exec {} \"$@\" {stderr}' bash \"$@\"", program.display());
+        let server = ServerFixture::start_by_script(directory, &script, &["--workers", "1"]).await;
+        for _ in 0..3 {
+            let refused = raw(&server, UPGRADE.replace("127.0.0.1", "stranger.example").as_bytes()).await;
+            let answer = read_to_close(refused).await;
+            assert!(answer.starts_with(b"HTTP/1.1 403"), "{stderr}: {}", String::from_utf8_lossy(&answer));
+        }
+        assert_server_is_fine(&server).await;
+    }
+}
+
 #[tokio::test]
 async fn a_crowd_that_never_finishes_its_request_alone() {
     let server = ServerFixture::start().await;

@@ -205,6 +205,77 @@ async fn pages_of_three_hundred_thousand_tiny_entries_cost_little_memory_alone()
     server.assert_fine().await;
 }
 
+/// Each searches half a MiB, and many with an expression that takes a MiB itself. Then all find what comes.
+#[tokio::test]
+async fn a_thousand_waits_for_output_cost_little_memory_alone() {
+    const WAITS: usize = 250;
+    let server = WatchedServer::start().await;
+    let mut clients = server.clients(CLIENTS).await;
+    let mut waits = Vec::new();
+    for client in &mut clients {
+        let script = format!("{ACTOR} flood stdout 524288 1 65536; read x; echo found; exec sleep 1000");
+        client.call("process/start", shell("p", &script, true)).await;
+        let mut ids = std::collections::BTreeSet::new();
+        for number in 0..WAITS {
+            let until = json!({"kind": "output", "regex": format!("found|never {number}!"), "afterSeq": 0});
+            ids.insert(client.request("process/wait", json!({"processId": "p", "until": until})).await);
+        }
+        waits.push(ids);
+    }
+    server.assert_fine().await;
+    // All are read at once: who takes nothing for long is let go of.
+    let searches = clients.iter_mut().zip(waits).map(|(client, mut ids)| async move {
+        client.request("process/write", json!({"processId": "p", "writeId": "1", "chunk": "Cg=="})).await;
+        while !ids.is_empty() {
+            let message = client.next().await;
+            if message["id"].as_i64().is_some_and(|id| ids.remove(&id)) {
+                assert_eq!(message["result"]["outcome"]["kind"], "matched", "{message}");
+            }
+        }
+    });
+    with_deadline(futures_util::future::join_all(searches)).await;
+    server.assert_fine().await;
+}
+
+/// The tree is looked at for all of them together.
+#[tokio::test]
+async fn a_thousand_waits_for_a_port_take_no_thread_each_alone() {
+    const WAITS: usize = 250;
+    let server = WatchedServer::start().await;
+    let mut clients = server.clients(CLIENTS).await;
+    let mut waits = Vec::new();
+    for client in &mut clients {
+        client
+            .call("process/start", shell("p", &format!("read x; exec {ACTOR} listen 0 ';' wait-forever"), true))
+            .await;
+        let mut ids = std::collections::BTreeSet::new();
+        for _ in 0..WAITS {
+            let until = json!({"kind": "port"});
+            ids.insert(client.request("process/wait", json!({"processId": "p", "until": until})).await);
+        }
+        waits.push(ids);
+    }
+    for _ in 0..20 {
+        let mut other = server.fixture.client().await;
+        other.sh("other", "exit 0").await;
+    }
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.fixture.pid())).expect("it runs").count();
+    assert!(threads < 64, "{threads} threads");
+    for (client, mut ids) in clients.iter_mut().zip(waits) {
+        client.request("process/write", json!({"processId": "p", "writeId": "1", "chunk": "Cg=="})).await;
+        let all_found = async {
+            while !ids.is_empty() {
+                let message = client.next().await;
+                if message["id"].as_i64().is_some_and(|id| ids.remove(&id)) {
+                    assert_eq!(message["result"]["outcome"]["kind"], "listening", "{message}");
+                }
+            }
+        };
+        with_deadline(all_found).await;
+    }
+    server.assert_fine().await;
+}
+
 #[tokio::test]
 async fn listings_of_forty_five_thousand_files_cost_little_memory_alone() {
     let server = WatchedServer::start().await;

@@ -170,14 +170,14 @@ fn old_line(line: &ChunkLine) -> Option<&str> {
     }
 }
 
-/// Where `wanted` begins, at `from` or later; with `at_end`, only as the last lines.
+/// Where `wanted` begins, at `from` or later; with `at_end`, only as the last lines, and these not before `from` either.
 fn find(lines: &[&str], wanted: &[&str], from: usize, at_end: bool) -> Option<usize> {
     // No lines are everywhere, also before the end.
     if wanted.is_empty() {
         return Some(from);
     }
     let last = lines.len().checked_sub(wanted.len())?;
-    let from = if at_end { last } else { from };
+    let from = if at_end { last.max(from) } else { from };
     let ways: [fn(&str, &str) -> bool; 4] = [
         |one, other| one == other,
         |one, other| one.trim_end() == other.trim_end(),
@@ -221,6 +221,14 @@ mod tests {
     #[test]
     fn only_an_empty_line_at_the_end_that_is_not_there_is_found_where_the_search_begins() {
         assert_eq!(updated("a\nb\n", "@@\n+x\n\n*** End of File\n"), Ok("x\na\nb\n".to_owned()));
+    }
+
+    #[test]
+    fn the_last_lines_are_not_found_before_what_was_found_already() {
+        let missing = |lines: [&str; 2]| Err(NoMatch::Lines(lines.map(str::to_owned).to_vec()));
+        assert_eq!(updated("a\nb\n", "@@ b\n a\n+x\n b\n*** End of File\n"), missing(["a", "b"]));
+        assert_eq!(updated("a\nb\nc\n", "@@\n-c\n+C\n@@\n b\n-c\n*** End of File\n"), missing(["b", "c"]));
+        assert_eq!(updated("z\na\n", "@@ z\n-a\n+x\n*** End of File\n"), Ok("z\nx\n".to_owned()));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::limits::{BOOTSTRAP_CONNECT_SECONDS, SSH_ALIVE_COUNT, SSH_ALIVE_SECOND
 
 /// A machine or a container that a program leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum BootstrapTarget {
     /// `ssh://[USER@]HOST[:PORT]`. HOST may be an alias of ssh's configuration.
     #[allow(missing_docs)]
     Ssh { user: Option<String>, host: String, port: Option<u16> },
@@ -31,24 +31,24 @@ pub enum Engine {
     Podman,
 }
 
-/// Why a URL names no place.
+/// Why a URL names no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid URL `{url}`: {problem}")]
-pub struct PlaceError {
+pub struct BootstrapTargetError {
     /// As it was written.
     pub url: String,
     /// What is wrong with it.
     pub problem: &'static str,
 }
 
-impl Place {
+impl BootstrapTarget {
     /// Whether the URL is of this kind at all, well written or not.
     pub fn is_meant_by(url: &str) -> bool {
         ["ssh", "docker", "podman", "kubectl"].contains(&scheme(url).0)
     }
 
     /// What a person writes: a URL, the short `docker:NAME`, or a host.
-    pub fn from_words(text: &str) -> Result<Self, PlaceError> {
+    pub fn from_words(text: &str) -> Result<Self, BootstrapTargetError> {
         match scheme(text) {
             ("docker" | "podman" | "kubectl", _) => text.parse(),
             ("ssh", rest) if rest.starts_with("//") => text.parse(),
@@ -117,11 +117,11 @@ impl Engine {
     }
 }
 
-impl FromStr for Place {
-    type Err = PlaceError;
+impl FromStr for BootstrapTarget {
+    type Err = BootstrapTargetError;
 
-    fn from_str(url: &str) -> Result<Self, PlaceError> {
-        let invalid = |problem| PlaceError { url: url.to_owned(), problem };
+    fn from_str(url: &str) -> Result<Self, BootstrapTargetError> {
+        let invalid = |problem| BootstrapTargetError { url: url.to_owned(), problem };
         let (scheme, rest) = scheme(url);
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         let engine = match scheme {
@@ -137,7 +137,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for BootstrapTarget {
     /// The URL.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = |user: &Option<String>| user.as_ref().map_or(String::new(), |user| format!("{user}@"));
@@ -163,7 +163,7 @@ fn scheme(url: &str) -> (&str, &str) {
     url.split_once(':').unwrap_or(("", url))
 }
 
-fn ssh(rest: &str) -> Result<Place, &'static str> {
+fn ssh(rest: &str) -> Result<BootstrapTarget, &'static str> {
     let (user, rest) = user_and_rest(rest.trim_end_matches('/'))?;
     let (host, port) = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, "")) => (host, None),
@@ -176,10 +176,10 @@ fn ssh(rest: &str) -> Result<Place, &'static str> {
     };
     let port = port.map(str::parse).transpose().map_err(|_| "the port is not a number below 65536")?;
     plain(host)?;
-    Ok(Place::Ssh { user, host: host.to_owned(), port })
+    Ok(BootstrapTarget::Ssh { user, host: host.to_owned(), port })
 }
 
-fn pod(rest: &str) -> Result<Place, &'static str> {
+fn pod(rest: &str) -> Result<BootstrapTarget, &'static str> {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let namespace = match query.split_once('=') {
         Some(("namespace", namespace)) => Some(namespace.to_owned()),
@@ -193,7 +193,7 @@ fn pod(rest: &str) -> Result<Place, &'static str> {
     for name in std::iter::once(pod).chain(container.as_deref()).chain(namespace.as_deref()) {
         plain(name)?;
     }
-    Ok(Place::Pod { pod: pod.to_owned(), container, namespace })
+    Ok(BootstrapTarget::Pod { pod: pod.to_owned(), container, namespace })
 }
 
 fn user_and_rest(text: &str) -> Result<(Option<String>, &str), &'static str> {
@@ -231,14 +231,14 @@ mod tests {
             "kubectl://agent-0",
             "kubectl://agent-0/main?namespace=dev",
         ] {
-            let place: Place = url.parse().expect("well written");
-            assert_eq!(place.to_string(), url);
+            let target: BootstrapTarget = url.parse().expect("well written");
+            assert_eq!(target.to_string(), url);
         }
     }
 
     #[test]
     fn people_write_less() {
-        let url = |text: &str| Place::from_words(text).expect("well written").to_string();
+        let url = |text: &str| BootstrapTarget::from_words(text).expect("well written").to_string();
         assert_eq!(url("build"), "ssh://build");
         assert_eq!(url("me@build:22"), "ssh://me@build:22");
         assert_eq!(url("docker:web"), "docker://web");
@@ -260,15 +260,15 @@ mod tests {
             "kubectl://pod?x=y",
             "http://x",
         ] {
-            assert!(url.parse::<Place>().is_err(), "{url}");
+            assert!(url.parse::<BootstrapTarget>().is_err(), "{url}");
         }
     }
 
     #[test]
     fn ssh_never_asks_unless_it_may_and_never_hangs_in_silence() {
-        let place: Place = "ssh://me@h:22".parse().expect("well written");
+        let target: BootstrapTarget = "ssh://me@h:22".parse().expect("well written");
         let line = |asks| {
-            let program = place.program(&["sh".to_owned(), "a b".to_owned()], asks);
+            let program = target.program(&["sh".to_owned(), "a b".to_owned()], asks);
             let words = std::iter::once(program.program).chain(program.args);
             words.map(|word| word.into_string().expect("plain")).collect::<Vec<_>>()
         };
