@@ -192,6 +192,12 @@ impl KnownEnvironment {
     /// Begins to connect.
     fn attempt(self: &Arc<Self>, source: &Arc<dyn EnvironmentSource>) {
         let mut attempt = self.attempt.lock().expect("no holder of this lock panics");
+        // Attempts that are over.
+        while attempt.try_join_next().is_some() {}
+        // Of two who find it lost at the same time, one tries.
+        if !attempt.is_empty() && matches!(*self.state.borrow(), State::Pending) {
+            return;
+        }
         self.state.send_replace(State::Pending);
         let connecting = source.connect(self.target.clone());
         let (state, ConnectTarget { url, timeout, .. }) = (self.state.clone(), self.target.clone());
@@ -209,8 +215,6 @@ impl KnownEnvironment {
                 )),
             });
         });
-        // Attempts that are over.
-        while attempt.try_join_next().is_some() {}
     }
 
     async fn connected(

@@ -228,8 +228,11 @@ impl Output {
                 return Err(reply::internal(format!("{} bytes of output were dropped unread", gap.dropped_bytes)));
             }
             position = page.cursor(position);
-            if let Some(exited) = self.pass_on(context, page).await {
+            // Before anything of the page is sent: who has seen what was printed after the exit is answered as after it.
+            if page.entries.iter().any(|entry| matches!(entry.body, EntryBody::Exited(_))) {
                 self.exited.set();
+            }
+            if let Some(exited) = self.pass_on(context, page).await {
                 exit = Some(exited);
                 drain = Drain::Draining(Instant::now() + DRAIN_TIME);
             }

@@ -16,9 +16,10 @@ fn write(text: &str) -> Value {
     json!({ "processId": "s", "deltaBase64": exec_wire::base64::encode(text.as_bytes()) })
 }
 
-/// Prints `gone` once the shell was waited for, and holds its output.
+/// Prints `gone` some time after the shell was waited for, and holds its output. Between that wait and the moment in which a
+/// server knows of the exit, both answer as before it; 2 s after it they end the child.
 pub(super) const CHILD_THAT_STAYS: &str =
-    "(while kill -0 $$ 2>/dev/null; do sleep 0.05; done; echo gone; sleep 20) & exit 3";
+    "(while kill -0 $$ 2>/dev/null; do sleep 0.05; done; sleep 0.7; echo gone; sleep 20) & exit 3";
 
 /// A command that has exited, and whose output a child still holds.
 fn after_the_exit(id: &'static str) -> Case {
