@@ -80,7 +80,7 @@ impl<'a> SchemaNode<'a> {
 
     fn read_simple(self, value: &Value) -> Option<Value> {
         match value {
-            Value::Number(number) if self.is_type("integer") => number.as_f64().and_then(integer),
+            Value::Number(number) if number.is_f64() && self.is_type("integer") => number.as_f64().and_then(integer),
             Value::String(text) if self.is_type("integer") => {
                 text.trim().parse().ok().map(|number: u64| Value::from(number))
             }
@@ -165,10 +165,10 @@ fn is_of_type(value: &Value, name: &str) -> bool {
     }
 }
 
-/// Whole numbers up to where a floating one is still exact.
+/// Whole numbers below the first floating one that may have been another: 2^53 + 1 is read as 2^53.
 fn integer(number: f64) -> Option<Value> {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    (number.fract() == 0.0 && (0.0..=EXACT).contains(&number)).then(|| Value::from(number as u64))
+    const AMBIGUOUS: f64 = 9_007_199_254_740_992.0;
+    (number.fract() == 0.0 && (0.0..AMBIGUOUS).contains(&number)).then(|| Value::from(number as u64))
 }
 
 /// The answer of a tool, with `note` where a client shows its model the text and where it shows the structure.
@@ -218,6 +218,11 @@ mod tests {
         let stays = json!({"ms": -1, "id": "abc", "tty": "yes", "list": 7, "text": true});
         assert_eq!(known.normalized(object(stays.clone())), object(stays));
         let stays = json!({"ms": 1.5, "id": 1e300, "tty": 1});
+        assert_eq!(known.normalized(object(stays.clone())), object(stays));
+        let given = json!({"ms": 9_007_199_254_740_991.0});
+        assert_eq!(known.normalized(object(given)), object(json!({"ms": 9_007_199_254_740_991_u64})));
+        // The second may have been a number above it, before it was read.
+        let stays = json!({"ms": 9_007_199_254_740_993_u64, "id": 9_007_199_254_740_992.0});
         assert_eq!(known.normalized(object(stays.clone())), object(stays));
     }
 

@@ -11,6 +11,10 @@ pub(crate) const RESULT_TOKENS: usize = 40_000;
 /// Output in the status of a task that runs, in tokens: the last lines.
 pub(crate) const STATUS_TOKENS: usize = 100;
 
+/// How long the environment of a new task may take to say when it began. It has just answered, so this passes only where the
+/// connection broke since.
+pub(crate) const TASK_START_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How often a client that wants to know is told that a call goes on.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 

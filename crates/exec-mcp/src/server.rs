@@ -6,10 +6,10 @@ use std::sync::Arc;
 use exec_tools::environments::Environments;
 use exec_tools::shell::Shell;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CancelTaskParams, CustomRequest, CustomResult, ErrorCode, GetTaskParams,
-    GetTaskResult, Implementation, InitializeRequestParams, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-    ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CustomRequest, CustomResult, DiscoverResult, ErrorCode,
+    GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, ServerInitializeError};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -164,6 +164,16 @@ impl ServerHandler for McpServer {
         supported.cloned().collect()
     }
 
+    async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        match stdio::why_refused(&context.meta) {
+            Some(error) => Err(error),
+            None => {
+                let versions = self.supported_protocol_versions().into_owned();
+                Ok(DiscoverResult::from_server_info(versions, self.get_info()))
+            }
+        }
+    }
+
     async fn list_tools(
         &self,
         request: Option<PaginatedRequestParams>,
@@ -203,11 +213,7 @@ impl ServerHandler for McpServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let CustomRequest { method, params, .. } = request;
-        let params = params.unwrap_or_default();
-        if method == stdio::REFUSED {
-            return Err(stdio::why_refused(params));
-        }
-        Err(match misshaped(&method, params) {
+        Err(match misshaped(&method, params.unwrap_or_default()) {
             Some(why) => ErrorData::invalid_params(format!("bad params for {method}: {why}"), None),
             None => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {method:?} here"), None),
         })

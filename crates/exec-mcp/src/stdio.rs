@@ -2,14 +2,14 @@
 //!
 //! rmcp drops a line that is no JSON or beyond its bound without a word, and answers one of another shape without an id, so that
 //! whoever sent it waits for ever. Here the id of such a line is looked for, in one that is too long as it goes by, without being
-//! kept; what goes on to rmcp in its place is a request for [`REFUSED`], which the server refuses by that id. A line without an id
-//! is rmcp's affair.
+//! kept; what goes on to rmcp in its place is a request that the server refuses by that id ([`why_refused`]). A line without an
+//! id is rmcp's affair.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rmcp::model::{ClientJsonRpcMessage, ErrorCode, RequestId};
+use rmcp::model::{ClientJsonRpcMessage, ErrorCode, RequestId, RequestMetaObject};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::{StdioReader, StdioWriter, stdio_pipes};
 use rmcp::{ErrorData, RoleServer};
@@ -19,8 +19,8 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::limits::STDIO_MESSAGE_BYTES;
 
-/// The method that stands for a request that cannot be carried out.
-pub(crate) const REFUSED: &str = "exec-server/refused";
+/// What is said of a request that cannot be carried out, in the metadata of the one that stands for it.
+const REFUSED: &str = "exec-server/refused";
 
 /// Longest id that is answered.
 const ID_BYTES: usize = 1024;
@@ -36,11 +36,12 @@ pub(crate) fn transport() -> StdioTransport {
     AsyncRwTransport::new(BoundedLines::new(reader, STDIO_MESSAGE_BYTES), writer).with_max_line_length(usize::MAX)
 }
 
-/// Why such a request is refused, from its parameters.
-pub(crate) fn why_refused(params: Value) -> ErrorData {
-    let code = params["code"].as_i64().and_then(|code| i32::try_from(code).ok()).map(ErrorCode);
-    let why = params["why"].as_str().unwrap_or_default().to_owned();
-    ErrorData::new(code.unwrap_or(ErrorCode::INVALID_REQUEST), why, None)
+/// Why a request is to be refused, from its metadata, if it stands for one that cannot be carried out.
+pub(crate) fn why_refused(meta: &RequestMetaObject) -> Option<ErrorData> {
+    let refused = meta.get(REFUSED)?;
+    let code = refused["code"].as_i64().and_then(|code| i32::try_from(code).ok()).map(ErrorCode);
+    let why = refused["why"].as_str().unwrap_or_default().to_owned();
+    Some(ErrorData::new(code.unwrap_or(ErrorCode::INVALID_REQUEST), why, None))
 }
 
 fn too_long() -> ErrorData {
@@ -68,16 +69,17 @@ fn unreadable(line: &[u8]) -> Option<ErrorData> {
     })
 }
 
-/// The request that goes on in place of the one with this id. Without these words about the client it would be refused for their
-/// lack where there was no handshake.
+/// The request that goes on in place of the one with this id. It asks what the server is, because that may be asked at any time
+/// and decides nothing: any other first request would say that no handshake follows. It has to name a version and what the
+/// client can do.
 fn refused(id: &RequestId, error: &ErrorData) -> Value {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "", "version": ""},
         "io.modelcontextprotocol/clientCapabilities": {},
+        REFUSED: {"code": error.code, "why": error.message},
     });
-    let params = json!({"_meta": meta, "code": error.code, "why": error.message});
-    json!({"jsonrpc": "2.0", "id": id, "method": REFUSED, "params": params})
+    json!({"jsonrpc": "2.0", "id": id, "method": "server/discover", "params": {"_meta": meta}})
 }
 
 /// Passes lines on, of which none is longer than `limit`.
@@ -143,14 +145,18 @@ impl<R> BoundedLines<R> {
             self.line.iter().for_each(|byte| search.push(*byte));
             match search.found() {
                 Some(id) => {
-                    self.line.clear();
-                    self.ready.extend_from_slice(format!("{}\n", refused(&id, &error)).as_bytes());
+                    self.line = format!("{}\n", refused(&id, &error)).into_bytes();
                 }
                 None if is_too_long => tracing::warn!("a message without an id was too long, and is dropped"),
                 None => {}
             }
         }
-        self.ready.append(&mut self.line);
+        // A large line is not copied, and leaves no memory behind.
+        let mut line = std::mem::take(&mut self.line);
+        match self.ready.is_empty() {
+            true => self.ready = line,
+            false => self.ready.append(&mut line),
+        }
     }
 }
 
@@ -158,7 +164,6 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedLines<R> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         while this.passed == this.ready.len() {
-            // A large line leaves no memory behind.
             (this.ready, this.passed) = (Vec::new(), 0);
             let mut into = ReadBuf::new(&mut this.buffer);
             ready!(Pin::new(&mut this.reader).poll_read(context, &mut into))?;
@@ -290,11 +295,11 @@ mod tests {
             (br#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":"x"}"#, json!(7), -32600),
         ] {
             let read = passed(1 << 10, &[message, b"\n"].concat()).await;
-            let refused: Value = serde_json::from_slice(&read).expect("it is JSON");
-            let asked = (&refused["id"], &refused["method"], &refused["params"]["code"]);
-            assert_eq!(asked, (&id, &json!(REFUSED), &json!(code)), "{}", message.escape_ascii());
             assert!(unreadable(&read).is_none(), "rmcp can read it");
-            assert_eq!(why_refused(refused["params"].clone()).code, ErrorCode(code));
+            let refused: Value = serde_json::from_slice(&read).expect("it is JSON");
+            assert_eq!(refused["id"], id, "{}", message.escape_ascii());
+            let meta = serde_json::from_value(refused["params"]["_meta"].clone()).expect("it has some");
+            assert_eq!(why_refused(&meta).map(|error| error.code), Some(ErrorCode(code)));
         }
         // An answer has our id. The others have none, or none that anybody could be told.
         for message in [

@@ -13,7 +13,7 @@ use rmcp::ErrorData;
 use rmcp::model::{CreateTaskResult, DetailedTask, GetTaskResult, JsonObject, Task, TaskPayload, TaskStatus};
 use serde_json::Value;
 
-use crate::limits::{RESULT_TOKENS, STATUS_TOKENS, TASK_POLL_INTERVAL};
+use crate::limits::{RESULT_TOKENS, STATUS_TOKENS, TASK_POLL_INTERVAL, TASK_START_TIMEOUT};
 use crate::tools::process::{command_result, session_of, whole_output};
 use exec_core::timestamp::rfc3339;
 
@@ -22,9 +22,11 @@ const STDIN: &str = "stdin";
 
 /// The task of a command that runs.
 pub(crate) async fn created(shell: &Shell, look: &Look) -> CreateTaskResult {
-    // When it began is what the environment says, from now on and whoever asks. If that is away just now, we know it well enough.
+    // When it began is what the environment says, from now on and whoever asks. If that is away just now, we know it well enough,
+    // and whoever waits for the id of what already runs has to get it.
     let about = || SystemTime::now().checked_sub(look.wall_time).unwrap_or_else(SystemTime::now);
-    let started = started(shell, look.session).await.unwrap_or_else(|_| about());
+    let started = tokio::time::timeout(TASK_START_TIMEOUT, started(shell, look.session)).await;
+    let started = started.ok().and_then(Result::ok).unwrap_or_else(about);
     CreateTaskResult::new(task(look, TaskStatus::Working, started))
 }
 

@@ -228,12 +228,14 @@ fn left_out(view: &View, arguments: &SearchOutputArguments) -> Option<String> {
         return None;
     }
     let lines = lines.map(|lines| format!("{lines} lines, ")).unwrap_or_default();
-    let matches = if matches > 0 { format!("{matches} of them match, ") } else { String::new() };
-    let what = format!("{lines}{matches}{bytes} bytes");
+    let matching = if matches > 0 { format!("{matches} of them match, ") } else { String::new() };
+    let what = format!("{lines}{matching}{bytes} bytes");
     if let Some(wanted) = arguments.last_lines {
         return Some(format!("[before this {what} are left out: {}]", left_out_before(view, arguments, wanted)));
     }
     let is_complete = view.next >= Position { after: view.last_seq, skip_bytes: 0 };
+    // Lines that do not match are not to be shown, up to the last line asked for either.
+    let is_complete = is_complete || (arguments.pattern.is_some() && arguments.last_line.is_some() && matches == 0);
     let next = view.lines.last().and_then(|line| Some(line.number? + line.repeats + 1));
     Some(match next {
         Some(next) if !is_complete && arguments.last_line.is_none_or(|last| next <= last) => {

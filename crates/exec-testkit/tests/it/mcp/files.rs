@@ -126,6 +126,9 @@ fn a_long_view_goes_on_line_by_line_and_says_what_it_leaves_out() {
             call(&mut server, "search_output", json!({"session_id": session, "pattern": "0", "first_line": 2990}))
                 .await;
         assert!(text.contains("2990: 2990\n3000: 3000\n") && !text.contains("goes on"), "{text}");
+        let range = json!({"session_id": session, "pattern": "0", "first_line": 2980, "last_line": 2995});
+        let (_, text) = call(&mut server, "search_output", range).await;
+        assert!(text.contains("2980: 2980\n2990: 2990\n") && !text.contains("goes on"), "{text}");
         let (_, text) = call(&mut server, "search_output", json!({"session_id": session, "last_lines": 1})).await;
         assert!(text.contains("[before this 2999 lines, 13888 bytes are left out: more last_lines"), "{text}");
         for (bad, why) in [

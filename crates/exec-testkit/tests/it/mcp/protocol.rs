@@ -238,15 +238,22 @@ fn a_request_that_cannot_be_read_is_answered() {
     });
 }
 
-/// Also the first one, before which there is nothing that could say who asks.
+/// Also the first one, before which there is nothing that could say who asks, and which does not say whether a handshake follows.
 #[test]
-fn a_first_request_that_cannot_be_read_is_answered() {
+fn a_first_request_that_cannot_be_read_is_answered_and_the_next_ones_are_as_if_it_had_not_been() {
     run(async {
         let account = Account::new();
-        let mut server = account.start(LATEST, false).await;
-        server.send_line(br#"{"jsonrpc":"2.0","id":700,"method":"tools/list","params":{"cursor":"\ud83d"}}"#).await;
-        assert_eq!(server.answer(700).await["error"]["code"], -32700);
-        server.leave().await;
+        for protocol in ALL {
+            let mut server = account.start_silent(&[], protocol, json!({}));
+            server.send_line(br#"{"jsonrpc":"2.0","id":700,"method":"tools/list","params":{"cursor":"\ud83d"}}"#).await;
+            assert_eq!(server.answer(700).await["error"]["code"], -32700);
+            server.send_line(br#"{"id":701,"method":"ping"}"#).await;
+            assert_eq!(server.answer(701).await["error"]["code"], -32600);
+            server.begin().await;
+            assert!(server.request("tools/list", json!({})).await["result"]["tools"].is_array(), "{protocol:?}");
+            assert_eq!(server.call("list_sessions", json!({})).await["sessions"], json!([]), "{protocol:?}");
+            server.leave().await;
+        }
     });
 }
 

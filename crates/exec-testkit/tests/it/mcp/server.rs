@@ -62,14 +62,19 @@ impl Account {
 
     /// The same for a client with these capabilities.
     pub(crate) async fn start_as(&self, arguments: &[&str], protocol: Protocol, capabilities: Value) -> McpProcess {
+        let mut process = self.start_silent(arguments, protocol, capabilities);
+        process.begin().await;
+        process
+    }
+
+    /// The same for a client that has said nothing yet, no handshake either.
+    pub(crate) fn start_silent(&self, arguments: &[&str], protocol: Protocol, capabilities: Value) -> McpProcess {
         let mut command = self.command(binaries::exec_server());
         command.arg("mcp").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let stdin = child.stdin.take().expect("it is piped");
         let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let mut process = McpProcess { child, stdin, lines, protocol, capabilities, last_id: 0, notified: Vec::new() };
-        process.begin().await;
-        process
+        McpProcess { child, stdin, lines, protocol, capabilities, last_id: 0, notified: Vec::new() }
     }
 
     /// The server in the background, as often as it runs.
@@ -123,7 +128,8 @@ pub(crate) struct McpProcess {
 }
 
 impl McpProcess {
-    async fn begin(&mut self) {
+    /// The handshake, if there is one.
+    pub(crate) async fn begin(&mut self) {
         let Protocol::Handshake(version) = self.protocol else { return };
         let client = json!({"name": "test", "version": "1"});
         let params = json!({"protocolVersion": version, "capabilities": self.capabilities, "clientInfo": client});
