@@ -598,7 +598,8 @@ impl Session {
             }
             (why, _) => why,
         });
-        Ok(Look { input_failed, ..look })
+        // It may have failed since we looked whether it waits.
+        Ok(Look { input_waits: look.input_waits && input_failed.is_none(), input_failed, ..look })
     }
 
     fn is_outside_sandbox(&self) -> bool {

@@ -63,12 +63,21 @@ impl Inputs {
             let mut inputs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             while inputs.try_join_next().is_some() {}
             inputs.spawn(async move {
-                let done = writing.input(&request).await;
-                // Its call waits no longer. Kept before the turn ends, so that no look finds neither input that waits nor this.
-                if let Err(Err(error)) = reply.send(done) {
-                    writing.failed_input.keep(error);
+                match writing.input(&request).await {
+                    // The turn ends first, so that whoever hears of this may type on at once.
+                    Ok(()) => {
+                        drop(turn);
+                        let _ = reply.send(Ok(()));
+                    }
+                    // If its call waits no longer it is kept, before the turn ends, so that no look finds neither input that
+                    // waits nor this.
+                    failed => {
+                        if let Err(Err(error)) = reply.send(failed) {
+                            writing.failed_input.keep(error);
+                        }
+                        drop(turn);
+                    }
                 }
-                drop(turn);
             });
         }
         let mut input = InputUnderWay { done, session: session.number, failed: session.failed_input.clone() };
