@@ -114,6 +114,11 @@ impl ViewEngine {
         self.unfinished[stream as usize].torn = true;
     }
 
+    /// So many lines are shown, because the last match came before what the engine will be told.
+    pub fn owes_context(&mut self, lines: u32) {
+        self.after_left = lines.min(CONTEXT_LINES);
+    }
+
     /// The next output. Streams that were not asked for may be told too.
     pub fn push(&mut self, chunk: Chunk<'_>) -> Flow {
         if self.query.stream.is_some_and(|wanted| wanted != chunk.stream) {

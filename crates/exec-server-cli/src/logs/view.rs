@@ -34,15 +34,16 @@ pub(super) async fn print(args: &LogsArgs, session: &DetachedSession) -> anyhow:
     let mut output = OutputThread::open().context("cannot start the thread that writes output")?;
     let mut query = query(args);
     let mut notes = LeftOutNotes::default();
-    let (mut first_seq, mut unfinished) = (None, Vec::new());
+    let (mut first_seq, mut begun) = (None, BegunView::default());
     loop {
         let mut view = session.processes().view(&session.id, query.clone()).await.context("cannot read the output")?;
         let first_seq = *first_seq.get_or_insert(view.first_seq);
         let is_last = args.tail.is_some() || view.next.after >= view.last_seq;
         if is_last && args.follow && (args.grep.is_some() || args.plain) {
-            unfinished = unfinished_lines(session, first_seq, view.last_seq).await?;
-            view.lines.retain(|line| !unfinished.iter().any(|begun| is_shown_of(begun, line)));
+            begun.unfinished = unfinished_lines(session, first_seq, view.last_seq).await?;
+            view.lines.retain(|line| !begun.unfinished.iter().any(|begun| is_shown_of(begun, line)));
         }
+        begun.owed_context = owed_context(&view.lines, args.context, begun.owed_context);
         write(&mut output, batch(&view.lines)).await?;
         notes.add(&view, args);
         query.from = view.next;
@@ -55,7 +56,7 @@ pub(super) async fn print(args: &LogsArgs, session: &DetachedSession) -> anyhow:
     }
     notes.print(args);
     if args.follow {
-        follow(&mut output, session, query, &unfinished).await?;
+        follow(&mut output, session, query, &begun).await?;
     }
     output.close();
     Ok(())
@@ -111,18 +112,38 @@ enum Event {
     Link(LinkState),
 }
 
-/// What comes after the view, until the output ends. It begins with lines that the view has left unfinished.
+/// What is shown in part when following begins.
+#[derive(Default)]
+struct BegunView {
+    /// Lines that the view has left unfinished.
+    unfinished: Vec<ViewLine>,
+    /// Lines to be shown after the last match.
+    owed_context: u32,
+}
+
+/// How many of the `context` lines after the last match are not shown yet, after a view of these lines.
+fn owed_context(lines: &[ViewLine], context: u32, owed_before: u32) -> u32 {
+    let (owed, behind) = match lines.iter().rposition(|line| line.is_match) {
+        Some(last) => (context, &lines[last + 1..]),
+        None => (owed_before, lines),
+    };
+    let shown: u64 = behind.iter().map(|line| 1 + line.repeats).sum();
+    owed.saturating_sub(u32::try_from(shown).unwrap_or(u32::MAX))
+}
+
+/// What comes after the view, until the output ends.
 async fn follow(
     output: &mut OutputThread,
     session: &DetachedSession,
     query: ViewQuery,
-    unfinished: &[ViewLine],
+    begun: &BegunView,
 ) -> anyhow::Result<()> {
     let after = query.from.after;
     let mut follower = session.processes().follow(&session.id, after).await.context("cannot follow the output")?;
     let query = ViewQuery { part: ViewPart::ALL, upto: None, ..query };
     let mut engine = ViewEngine::new(query).map_err(|why| anyhow::anyhow!("bad regular expression: {why}"))?;
-    for ViewLine { stream, text, seq, .. } in unfinished {
+    engine.owes_context(begun.owed_context);
+    for ViewLine { stream, text, seq, .. } in &begun.unfinished {
         engine.push(Chunk { stream: *stream, bytes: text, ends: &[(text.len(), *seq)], skipped_bytes: 0 });
     }
     let mut link = LinkMonitor::new(session.environment.link(), session.process.at.to_string(), None, false);

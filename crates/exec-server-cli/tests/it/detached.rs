@@ -167,6 +167,31 @@ fn logs_that_follow_judge_a_line_when_it_has_ended() {
     }
 }
 
+/// Some were there when the logs were asked for, and some came later.
+#[test]
+fn logs_that_follow_show_all_the_lines_around_a_match() {
+    let server = Server::start(Transport::Unix);
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let fifo = super::support::fifo(folder.path());
+    let script = format!(r"printf 'miss\nhit\none\ntw'; read x < {}; printf 'o\nthree\nfour'", fifo.display());
+    for (context, first, rest) in [
+        ("0", &["hit"][..], ""),
+        ("1", &["miss", "hit", "one"], ""),
+        ("2", &["miss", "hit", "one"], "two\n"),
+        ("3", &["miss", "hit", "one"], "two\nthree\n"),
+        ("9", &["miss", "hit", "one"], "two\nthree\nfour"),
+    ] {
+        let id = server.detach(&["--no-stdin"], &script);
+        std::iter::repeat_with(|| server.finish(&["logs", &id])).find(|logs| stdout(logs).ends_with("tw"));
+        let mut following = Running::start(&mut server.command(&["logs", "-f", &id, "--grep", "hit", "-C", context]));
+        for line in first {
+            assert_eq!(following.line(), *line, "-C {context}");
+        }
+        std::fs::write(&fifo, "go\n").expect("it waits for us");
+        assert_eq!(following.end(), (rest.to_owned(), String::new(), 0), "-C {context}");
+    }
+}
+
 #[test]
 fn screen_shows_what_a_terminal_shows_now_and_earlier() {
     let server = Server::start(Transport::Unix);
