@@ -8,6 +8,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
+use serde_json::json;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -32,7 +33,10 @@ pub(crate) fn init(format: LogFormat) {
         .with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Text => logs.init(),
-        LogFormat::Json => logs.json().init(),
+        LogFormat::Json => {
+            QUEUE.lock().note = json_note;
+            logs.json().init();
+        }
     }
 }
 
@@ -67,6 +71,16 @@ fn start_thread() {
         }
     };
     let _ = std::thread::Builder::new().name("log".into()).spawn(write);
+}
+
+fn text_note(left_out: u64) -> String {
+    format!("exec-server: {left_out} log records are left out here, because nobody read this\n")
+}
+
+/// The same as a record like the others.
+fn json_note(left_out: u64) -> String {
+    let message = format!("{left_out} log records are left out here, because nobody read this");
+    format!("{}\n", json!({"level": "WARN", "fields": {"message": message}, "target": "exec_server"}))
 }
 
 fn harmless(record: &[u8]) -> Vec<u8> {
@@ -104,14 +118,16 @@ struct LogQueue {
 struct QueueState {
     records: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Records for which there was no room since the last one was taken.
+    /// Records for which there was no room after the last of these.
     left_out: u64,
+    /// What is said of them.
+    note: fn(u64) -> String,
     is_writing: bool,
 }
 
 impl LogQueue {
     const fn new() -> Self {
-        let state = QueueState { records: VecDeque::new(), bytes: 0, left_out: 0, is_writing: false };
+        let state = QueueState { records: VecDeque::new(), bytes: 0, left_out: 0, note: text_note, is_writing: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -122,8 +138,10 @@ impl LogQueue {
             state.left_out += 1;
             return;
         }
-        state.bytes += record.len();
-        state.records.push_back(record);
+        if let Some(note) = state.take_note() {
+            state.add(note);
+        }
+        state.add(record);
         self.changed.notify_all();
     }
 
@@ -134,10 +152,10 @@ impl LogQueue {
         let mut record = state.records.pop_front().expect("waited for above");
         state.bytes -= record.len();
         state.is_writing = true;
-        if state.records.is_empty() && state.left_out > 0 {
-            let left_out = std::mem::take(&mut state.left_out);
-            let note = format!("exec-server: {left_out} log records are left out here, because nobody read this\n");
-            record.extend_from_slice(note.as_bytes());
+        if state.records.is_empty()
+            && let Some(note) = state.take_note()
+        {
+            record.extend_from_slice(&note);
         }
         record
     }
@@ -157,6 +175,19 @@ impl LogQueue {
     }
 }
 
+impl QueueState {
+    fn add(&mut self, record: Vec<u8>) {
+        self.bytes += record.len();
+        self.records.push_back(record);
+    }
+
+    /// What is to be said of records that were left out, if any were.
+    fn take_note(&mut self) -> Option<Vec<u8>> {
+        let left_out = std::mem::take(&mut self.left_out);
+        (left_out > 0).then(|| (self.note)(left_out).into_bytes())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +204,21 @@ mod tests {
         assert_eq!(note, b"exec-server: 1 log records are left out here, because nobody read this\n");
         queue.push(b"again\n".to_vec());
         assert_eq!(queue.next(), b"again\n");
+    }
+
+    #[test]
+    fn the_count_stands_where_they_are_missing_and_has_the_format_of_the_records() {
+        let queue = LogQueue::new();
+        queue.lock().note = json_note;
+        queue.push(vec![b'a'; QUEUE_BYTES / 2]);
+        queue.push(vec![b'b'; QUEUE_BYTES / 2]);
+        queue.push(b"no room".to_vec());
+        assert_eq!(queue.next(), vec![b'a'; QUEUE_BYTES / 2]);
+        queue.push(b"room".to_vec());
+        assert_eq!(queue.next(), vec![b'b'; QUEUE_BYTES / 2]);
+        let note: serde_json::Value = serde_json::from_slice(&queue.next()).expect("it is JSON");
+        assert_eq!(note["fields"]["message"], "1 log records are left out here, because nobody read this");
+        assert_eq!(queue.next(), b"room");
     }
 
     #[test]

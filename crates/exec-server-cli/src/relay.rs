@@ -12,7 +12,7 @@ use anyhow::Context;
 
 use crate::args::RelayArgs;
 use crate::local_daemon::LocalDaemon;
-use crate::{messages, stdio};
+use crate::{logging, messages, stdio};
 
 /// What is moved at once: as much as a pipe holds.
 const PIECE_BYTES: usize = 64 << 10;
@@ -41,7 +41,8 @@ pub(crate) async fn run(args: &RelayArgs) -> anyhow::Result<u8> {
     if let Ok(Err(error)) = ended {
         tracing::debug!(%error, "the connection broke");
     }
-    // stdin may be held by a thread that blocks; there is nothing to finish.
+    logging::finish();
+    // stdin may be held by a thread that blocks; there is nothing else to finish.
     std::process::exit(0)
 }
 
