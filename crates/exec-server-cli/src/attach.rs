@@ -3,7 +3,7 @@
 //! Whoever drives the session of the process is not thrown out unasked: we come as an observer, see who is there, and take
 //! the drive if nobody has it, or if the user says so.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Write};
 
 use anyhow::{Context, bail};
 use exec_client::session::LossKind;
@@ -22,7 +22,7 @@ use crate::interactive::stdin_forwarder::{StdinEnd, UserInput};
 use crate::interactive::{BackgroundPolicy, InteractiveLoop, Outcome};
 use crate::logs::{self, PrintOptions};
 use crate::output::visible;
-use crate::{exit_code, find_process, messages, terminal};
+use crate::{exit_code, find_process, messages, stdio, terminal};
 
 /// The exit code is that of the process.
 pub(crate) async fn run(args: &AttachArgs) -> anyhow::Result<u8> {
@@ -116,11 +116,9 @@ async fn confirm(question: &str) -> anyhow::Result<bool> {
     let question = question.to_owned();
     // Of its own, because a person may think for a while, and the connection must be served meanwhile.
     let answer = tokio::task::spawn_blocking(move || -> std::io::Result<String> {
-        let mut stderr = std::io::stderr();
-        stderr.write_all(visible(question.as_bytes()).as_bytes())?;
-        stderr.flush()?;
+        stdio::stderr().write_all(visible(question.as_bytes()).as_bytes())?;
         let mut line = String::new();
-        std::io::stdin().lock().read_line(&mut line)?;
+        BufReader::new(stdio::stdin()).read_line(&mut line)?;
         Ok(line)
     });
     let answer = answer.await.context("cannot ask")?.context("cannot ask")?;

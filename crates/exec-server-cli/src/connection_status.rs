@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::output::visible;
-use crate::{table, terminal};
+use crate::{stdio, table, terminal};
 
 /// Between two frames of the spinner.
 const TICK: Duration = Duration::from_millis(120);
@@ -266,8 +266,7 @@ impl Drop for LinkMonitor {
 }
 
 fn print_to_terminal(sequence: &str) {
-    let mut stderr = std::io::stderr();
-    let _ = stderr.write_all(sequence.as_bytes()).and_then(|()| stderr.flush());
+    let _ = stdio::stderr().write_all(sequence.as_bytes());
 }
 
 /// Rounded up, so that it ends with 1s and not with 0s.

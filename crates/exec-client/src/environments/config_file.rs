@@ -130,8 +130,11 @@ impl Environments {
     /// The environments that `text` configures; `path` is its file, for errors and relative directories.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigFileError> {
         let file: ConfigFile = toml::from_str(text).map_err(|error| {
-            let line = line_of(text, error.span().map_or(0, |span| span.start));
-            let why = name_the_key(error.message(), text.lines().nth(line - 1).unwrap_or_default());
+            let at = error.span().map_or(0, |span| span.start);
+            let line = line_of(text, at);
+            let (before, value) = text.split_at_checked(at).unwrap_or((text, ""));
+            let before = before.rsplit('\n').next().unwrap_or_default();
+            let why = explained(error.message(), before, value.lines().next().unwrap_or_default());
             ConfigFileError::Parse { path: path.to_owned(), line, why }
         })?;
         validate(file, path).map_err(|LocatedProblem { range, problem }| ConfigFileError::Invalid {
@@ -170,11 +173,16 @@ impl RemoteServer {
     }
 }
 
-/// The parser says that a value has the wrong type, and not of which key.
-fn name_the_key(message: &str, line: &str) -> String {
-    match line.split_once('=') {
-        Some((key, _)) if message.starts_with("invalid type") => format!("{message}, for `{}`", key.trim()),
-        _ if line.trim() == "[environments]" => format!("{message}: write `[[environments]]`, with two brackets"),
+/// The parser says that a value has the wrong type, and not of which key. What stands before the value in its line is that only
+/// if it is a key and nothing else: in a list or table of several lines it may be another value, and a secret.
+fn explained(message: &str, before: &str, value: &str) -> String {
+    let is_in_key = |char: char| char.is_ascii_alphanumeric() || "_-".contains(char);
+    let key = before.trim_end().strip_suffix('=').map(str::trim);
+    match key.filter(|key| !key.is_empty() && key.chars().all(is_in_key)) {
+        Some(key) if message.starts_with("invalid type") => format!("{message}, for `{key}`"),
+        _ if (before.to_owned() + value).trim() == "[environments]" => {
+            format!("{message}: write `[[environments]]`, with two brackets")
+        }
         _ => message.to_owned(),
     }
 }

@@ -215,6 +215,12 @@ fn a_value_of_the_wrong_type_is_told_with_its_key() {
         let error = Environments::parse(text, Path::new(FILE)).expect_err(text).to_string();
         assert!(error.ends_with(words), "{error}");
     }
+    // What stands before it in its line is no key here.
+    for value in ["args = [\n\"c2VjcmV0=\", 5]", "env = {\nA = \"secret\", B = 5}", "args = [\"secret=\",\n5]"] {
+        let text = format!("[[environments]]\nid = \"a\"\nprogram = \"p\"\n{value}");
+        let error = Environments::parse(&text, Path::new(FILE)).expect_err(&text).to_string();
+        assert!(error.contains("integer `5`") && !error.contains("for `") && !error.contains("ecr"), "{error}");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use exec_wire::base64::Base64;
 use exec_wire::binary::{self, FrameHeader};
 use exec_wire::environment::{InfoParams, StatusParams};
 use exec_wire::fs::{ReadBlockParams, WriteBlockParams, WriteBlockResult};
+use exec_wire::net::WriteParams;
 use exec_wire::process::ListParams;
 use exec_wire::{Method, NotificationMethod};
 use serde_json::json;
@@ -231,8 +232,10 @@ async fn a_raw_block_is_not_sent_on_to_a_server_that_takes_none() {
         peer.cut();
         server.accept(OURS).await
     };
-    let (written, mut peer) = tokio::join!(environment.link().call(raw_block()), serve);
-    assert_eq!(written, Err(CallError::Interrupted { method: Method::FsWriteBlock }));
+    // Other than a block of a handle, what is written to a stream may be asked again on any connection.
+    let chunk = WriteParams { stream_id: "s".into(), offset: 4, chunk: Base64(b"raw"[..].into()), eof: false };
+    let (written, mut peer) = tokio::join!(environment.link().call(chunk), serve);
+    assert_eq!(written, Err(CallError::Interrupted { method: Method::NetWrite }));
     // From now on blocks are sent as JSON.
     let serve = async {
         let (id, params) = peer.expect("fs/writeBlock").await;
