@@ -99,9 +99,7 @@ impl Plan {
         }
         Ok(Self { forwards, target })
     }
-}
 
-impl Plan {
     /// Where the two machines are one, an address can be forwarded to itself: its first connection would make another, and so on
     /// until there is room for none.
     async fn refuse_loops(&self) -> anyhow::Result<()> {

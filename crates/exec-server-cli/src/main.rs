@@ -10,8 +10,9 @@
 //! - [`interactive`]: the loop between the user's terminal and a process; [`terminal`].
 //! - [`detached_store`], [`detached_session`]: processes that `run --detach` started.
 //! - [`local_daemon`]: the server of this account, that `mcp`, `e2b`, `run --detach` and `relay` find or start.
+//! - [`session_server`]: the server behind [`mcp`] and [`e2b`], with a session there that goes on.
 //! - [`location`]: paths on the command line; [`failures`]: how file commands report errors; [`output`]: what they print.
-//! - [`runtime`], [`messages`], [`table`], [`exit_code`], [`signal_listener`]: what all of them use.
+//! - [`runtime`], [`stdio`], [`messages`], [`table`], [`exit_code`], [`signal_listener`]: what all of them use.
 //!
 //! It decides nothing about processes. A new command is a variant of [`args::CliCommand`], a file, and a line in `main`.
 

@@ -137,6 +137,7 @@ pub struct ListenOptions {
     pub insecure_no_auth: bool,
     /// Names, besides addresses, `localhost` and the machine's own, that a `Host` header may carry. With `auth` any may.
     pub allow_hosts: Vec<String>,
+    /// Where the WebSocket and the probes are.
     pub paths: HttpPaths,
     /// Connections at one time; on a unix socket handshakes included.
     pub max_connections: usize,
