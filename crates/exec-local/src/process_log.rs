@@ -78,7 +78,16 @@ impl ProcessLog {
 
     pub(crate) fn follow(&self, after: Seq) -> LocalFollower {
         let after = self.limit_to_end(after);
-        let reader = self.readers.register(after);
+        self.follower(after, self.readers.register(after))
+    }
+
+    /// For whoever looks for something in the output, and is not the reader for whom it is kept.
+    pub(crate) fn follow_to_search(&self, after: Seq) -> LocalFollower {
+        let after = self.limit_to_end(after);
+        self.follower(after, self.readers.register_beside(after))
+    }
+
+    fn follower(&self, after: Seq, reader: RegisteredReader) -> LocalFollower {
         LocalFollower { log: self.clone(), reader, after, acknowledges: false, finished: false }
     }
 }
@@ -99,10 +108,10 @@ impl LocalFollower {
         self.after
     }
 
-    /// For a reader that reads the files itself: it has read up to this entry.
-    pub(crate) fn pass(&mut self, upto: Seq) {
+    /// For a reader that reads the files itself: it has read up to this entry, and reads again what is behind `kept_after`.
+    pub(crate) fn pass(&mut self, upto: Seq, kept_after: Seq) {
         self.after = upto;
-        self.reader.advance_to(upto);
+        self.reader.advance_to(kept_after);
     }
 
     /// Waits until there is something behind its position; `false` if nothing more can come.

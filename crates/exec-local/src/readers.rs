@@ -19,7 +19,8 @@ pub(crate) struct Readers {
 struct Positions {
     by_reader: BTreeMap<u64, Position>,
     next: u64,
-    /// Everything behind this entry is kept until then, or until the first reader registers that does not withdraw.
+    /// Everything behind this entry is kept until then, or until the first reader has come. One that has registered is taken for
+    /// it unless it withdraws, or leaves before it has read anything.
     awaited: Option<(Seq, Instant)>,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct RegisteredReader {
     readers: Arc<Readers>,
     number: u64,
     patience: Duration,
-    /// What was kept for the first reader, which this one turns out to be when it moves.
+    /// What was kept for the first reader, which this one turns out to be when it reads.
     awaited: Mutex<Option<(Seq, Instant)>>,
 }
 
@@ -52,11 +53,24 @@ impl Position {
 
 impl Readers {
     pub(crate) fn register(self: &Arc<Self>, after: Seq) -> RegisteredReader {
+        self.add(after, |positions| positions.awaited.take())
+    }
+
+    /// Registers one that is not the first reader, even if no other has come yet.
+    pub(crate) fn register_beside(self: &Arc<Self>, after: Seq) -> RegisteredReader {
+        self.add(after, |_| None)
+    }
+
+    fn add(
+        self: &Arc<Self>,
+        after: Seq,
+        awaited: impl FnOnce(&mut Positions) -> Option<(Seq, Instant)>,
+    ) -> RegisteredReader {
         let mut positions = self.positions();
+        let awaited = Mutex::new(awaited(&mut positions));
         let number = positions.next;
         positions.next += 1;
         positions.by_reader.insert(number, Position::now(after, READER_TIMEOUT));
-        let awaited = Mutex::new(positions.awaited.take());
         // The mover may have noted that nobody reads.
         self.moved.notify_one();
         RegisteredReader { readers: self.clone(), number, patience: READER_TIMEOUT, awaited }
@@ -139,8 +153,8 @@ impl RegisteredReader {
 
 impl Drop for RegisteredReader {
     fn drop(&mut self) {
-        self.readers.positions().by_reader.remove(&self.number);
-        self.readers.moved.notify_one();
+        // If it has read nothing, the first reader has yet to come.
+        self.withdraw();
     }
 }
 
@@ -172,8 +186,17 @@ mod tests {
         readers.await_first(3);
         assert_eq!(readers.first_needed(), Some(4));
         assert!(readers.deadline_of_slowest(Instant::now()).is_some_and(|until| until > Instant::now()));
+        let searcher = readers.register_beside(95);
+        assert_eq!(readers.first_needed(), Some(4), "it only looks for something");
+        searcher.advance_to(96);
+        drop(searcher);
+        assert_eq!(readers.first_needed(), Some(4));
         let reader = readers.register(90);
         assert_eq!(readers.first_needed(), Some(91));
+        drop(reader);
+        assert_eq!(readers.first_needed(), Some(4), "it has read nothing");
+        let reader = readers.register(90);
+        reader.advance_to(91);
         drop(reader);
         assert_eq!(readers.first_needed(), None);
         readers.await_first(3);

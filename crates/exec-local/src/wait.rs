@@ -41,8 +41,8 @@ async fn exited(process: &Process, closed: bool) -> Result<Exit, ProcessReason> 
 }
 
 async fn output(process: &Process, regex: String, after: Seq) -> Result<Waited, ProcessReason> {
-    // It keeps the log from dropping what was not searched yet.
-    let mut follower = process.log().follow(after);
+    // It keeps the log from dropping what was not searched yet, or is searched again.
+    let mut follower = process.log().follow_to_search(after);
     let resources = process.search_resources();
     let streams: &[Stream] = match process.io() {
         Io::Pipes { .. } => &[Stream::Stdout, Stream::Stderr],
@@ -58,7 +58,7 @@ async fn output(process: &Process, regex: String, after: Seq) -> Result<Waited, 
             return Ok(found);
         }
         search = returned;
-        follower.pass(search.searched_upto());
+        follower.pass(search.searched_upto(), search.kept_after());
         if !follower.has_more().await {
             return Err(ended(process));
         }

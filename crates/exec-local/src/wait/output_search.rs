@@ -2,7 +2,7 @@
 //!
 //! Nothing of the output is kept while no more comes, and of the expressions only so much as there is room for: a thousand
 //! searches that wait cost no more than as many tasks. What is new is searched together with the end of what was searched
-//! before, in which a match may have begun; that is read from the log's files again.
+//! before, in which a match may have begun; that is read from the log's files again, so the log must not drop it yet.
 
 use std::sync::Arc;
 
@@ -21,6 +21,11 @@ use crate::files::blocking::{BlockingPool, CancelFlag, PoolSize};
 
 /// How much of a stream is searched together, at least: a match may span entries, but not more than this.
 const WINDOW_BYTES: usize = 128 << 10;
+/// How much output a log keeps for a search that has looked at all of it, counting all streams. What two streams print in turn
+/// is less than a window of each of them then, but one that prints much must not wait because another prints little.
+const KEPT_BYTES: u64 = 2 * WINDOW_BYTES as u64;
+/// The same in entries, which take room beside their bytes.
+const KEPT_ENTRIES: u64 = 4096;
 /// What is returned of a match.
 const MATCH_BYTES: usize = 4096;
 /// Entries that are searched before others have a turn.
@@ -65,15 +70,21 @@ pub(super) struct OutputSearch {
     /// Only output behind this entry counts.
     after: Seq,
     searched_upto: Seq,
+    kept_after: Seq,
 }
 
 impl OutputSearch {
     pub(super) fn new(files: Arc<LogFiles>, streams: &'static [Stream], pattern: String, after: Seq) -> Self {
-        Self { files, streams, pattern, compiled: None, after, searched_upto: after }
+        Self { files, streams, pattern, compiled: None, after, searched_upto: after, kept_after: after }
     }
 
     pub(super) fn searched_upto(&self) -> Seq {
         self.searched_upto
+    }
+
+    /// Behind this entry a match may have begun.
+    pub(super) fn kept_after(&self) -> Seq {
+        self.kept_after
     }
 
     /// Searches some of what is new, which takes as long as it takes.
@@ -94,7 +105,16 @@ impl OutputSearch {
             first = found.or(first);
         }
         self.searched_upto = self.searched_upto.max(end.saturating_sub(1));
+        // What cannot be counted cannot be searched again either.
+        self.kept_after = self.first_kept().unwrap_or(self.searched_upto + 1) - 1;
         Ok(first.map(|(seq, text)| Waited::Matched { seq, text }))
+    }
+
+    /// The first entry that is searched again when there is more.
+    fn first_kept(&self) -> Result<Seq, Errno> {
+        let end = self.searched_upto + 1;
+        let counted = (self.after + 1).max(self.files.first_held_seq()).max(end.saturating_sub(KEPT_ENTRIES));
+        self.files.first_of_last_bytes(KEPT_BYTES, counted, end)
     }
 
     fn expression(&mut self, room: &Arc<Semaphore>) -> Result<Regex, String> {
@@ -206,5 +226,93 @@ impl Window {
         self.bytes.drain(..self.bytes.len().saturating_sub(WINDOW_BYTES));
         self.new_ends.clear();
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::time::Instant;
+
+    use exec_core::Overflow;
+    use exec_core::flow::Quota;
+    use exec_core::limits::SPOOL_MIN_BYTES;
+    use exec_keeper::spool::directory::SpoolDirectory;
+    use exec_keeper::spool::{OutputSource, PumpContext, PumpOutcome, Spool};
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+
+    /// A small log to which a test prints, one entry at a time, and drops what its one reader does not want.
+    struct PrintedLog {
+        spool: Spool,
+        end: std::io::PipeWriter,
+        _folder: tempfile::TempDir,
+    }
+
+    impl PrintedLog {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let directory = Arc::new(SpoolDirectory::new(folder.path(), 1 << 30));
+            let (source, end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).expect("two more descriptors");
+            let quota = Quota { cap_bytes: SPOOL_MIN_BYTES, overflow: Overflow::DropOldest };
+            let spool = Spool::begin(directory, quota, vec![(Stream::Stdout, OutputSource::Pipe(Arc::new(source)))]);
+            Self { spool, end: end.into(), _folder: folder }
+        }
+
+        /// False if there is no room that the reader does not want.
+        fn print(&mut self, bytes: &[u8], read_upto: Seq) -> bool {
+            self.end.write_all(bytes).expect("a pipe takes this much");
+            let context = PumpContext { now: Instant::now(), others_ready: false, wanted: Some(read_upto + 1) };
+            let moved = self.spool.pump(Stream::Stdout, context, &mut |_, _| Ok(()));
+            moved != PumpOutcome::WaitingForReader
+        }
+
+        fn flood(&mut self, entries: u64, read_upto: Seq) -> bool {
+            (0..entries).all(|_| self.print(&[b'-'; 32 << 10], read_upto))
+        }
+    }
+
+    fn look(search: &mut OutputSearch, log: &PrintedLog) -> Option<Seq> {
+        loop {
+            let found = search.look(log.spool.head(), &Arc::new(Semaphore::new(1 << 10)), &CancelFlag::default());
+            match found.expect("the files are whole") {
+                Some(Waited::Matched { seq, .. }) => return Some(seq),
+                Some(other) => panic!("{other:?}"),
+                None if search.searched_upto() + 1 >= log.spool.head().next_seq => return None,
+                None => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_match_that_began_in_what_was_searched_is_found_though_the_log_is_full() {
+        let mut log = PrintedLog::new();
+        let mut search = OutputSearch::new(log.spool.log_files().clone(), &[Stream::Stdout], "rea-{0,9}dy".into(), 0);
+        for _ in 0..40 {
+            log.flood(1, search.kept_after());
+            assert_eq!(look(&mut search, &log), None);
+        }
+        log.print(b"rea", search.kept_after());
+        assert_eq!(look(&mut search, &log), None);
+        log.print(b"dy", search.kept_after());
+        let completed = log.spool.head().next_seq - 1;
+        // As much as there is room for, which is most of the log.
+        let before = log.spool.head().first_seq;
+        assert!(log.flood(18, search.kept_after()));
+        assert!(!log.flood(40, search.kept_after()), "the reader has not read it");
+        assert!(log.spool.head().first_seq > before + 10, "what was read long ago was dropped");
+        assert_eq!(look(&mut search, &log), Some(completed));
+    }
+
+    #[test]
+    fn a_log_of_tiny_entries_is_not_kept_either() {
+        let mut log = PrintedLog::new();
+        let mut search = OutputSearch::new(log.spool.log_files().clone(), &[Stream::Stdout], "never".into(), 0);
+        for _ in 0..2 * KEPT_ENTRIES {
+            log.print(b"-", 0);
+        }
+        assert_eq!(look(&mut search, &log), None);
+        assert_eq!(search.kept_after(), log.spool.head().next_seq - 1 - KEPT_ENTRIES);
     }
 }
