@@ -232,6 +232,33 @@ pub async fn ignored_files_are_not_told(env: &FilesTestEnvironment) {
     assert!(!strange, "{:?}", reported.changes);
 }
 
+/// What the rules of all directories together may take is bounded, and each time these are nearly all of it.
+pub async fn ignore_files_of_directories_that_were_removed_or_renamed_leave_room_for_others(
+    env: &FilesTestEnvironment,
+) {
+    let options = WatchOptions { ignore_files: true, ..Default::default() };
+    let mut changes = watch(env, &env.scratch(), options).await;
+    let rules = format!("{}noise\n", format!("{}*\n", "x".repeat(4000)).repeat(20));
+    for number in 0..6 {
+        let directory = env.directory(format!("{number}"));
+        changes.read_until([Change::Created(directory.clone())]).await;
+        let file = env.file(format!("{number}/.gitignore"), &rules);
+        changes.read_until([Change::Created(file)]).await;
+        env.file(format!("{number}/noise"), "");
+        let end = env.file(format!("{number}/end"), "");
+        let reported = changes.read_until([Change::Created(end)]).await;
+        let noise = directory.join("noise");
+        assert!(!reported.changes.contains(&Change::Created(noise)), "{number}: {:?}", reported.changes);
+        if number % 2 == 0 {
+            let renamed = env.path(format!("renamed{number}"));
+            std::fs::rename(&directory, &renamed).expect("it is ours");
+            std::fs::remove_dir_all(renamed).expect("it is ours");
+        } else {
+            std::fs::remove_dir_all(&directory).expect("it is ours");
+        }
+    }
+}
+
 pub async fn a_watch_ends_with_its_root(env: &FilesTestEnvironment) {
     let root = env.directory("root");
     let mut changes = watch(env, &root, WatchOptions::default()).await;

@@ -191,6 +191,19 @@ impl IgnoreRules {
         }
     }
 
+    /// To be called when `directory` is no longer watched; it may be there again.
+    pub(super) fn reload(&mut self, directory: &Path) {
+        if self.of_directory.contains_key(directory) {
+            self.load(directory);
+        }
+    }
+
+    /// Lets go of the rules of `directory` and of all below it, which are elsewhere now.
+    pub(super) fn forget_tree(&mut self, directory: &Path) {
+        let gone = self.of_directory.extract_if(|path, _| path.starts_with(directory));
+        self.weight -= gone.map(|(_, rules)| rules.weight()).sum::<usize>();
+    }
+
     pub(super) fn is_ignore_file(path: &Path) -> bool {
         path.file_name().is_some_and(|name| IGNORE_FILES.iter().any(|file| name == *file))
     }

@@ -157,7 +157,7 @@ impl WatchedTree {
             return self.rewatch_everything(queue);
         }
         if events.contains(ReadFlags::IGNORED) {
-            self.directories.remove(&watch);
+            self.end_watch(watch);
             return Ok(());
         }
         let Some(directory) = self.directories.get(&watch) else {
@@ -170,7 +170,7 @@ impl WatchedTree {
                 self.end(queue);
             } else if events.contains(ReadFlags::UNMOUNT) {
                 let directory = directory.clone();
-                self.directories.remove(&watch);
+                self.end_watch(watch);
                 self.watch_what_was_covered(queue, directory)?;
             }
             return Ok(());
@@ -248,12 +248,27 @@ impl WatchedTree {
                 // The watch may have ended already, with its directory.
                 let _ended = rustix::fs::inotify::remove_watch(queue, watch);
             }
+            if let Some(rules) = &mut self.rules {
+                rules.forget_tree(&pending_rename.from);
+            }
         }
         self.batch.add(Change::Removed(pending_rename.from));
     }
 
-    /// Watches stay with their directories, so below a renamed directory only the paths change.
+    fn end_watch(&mut self, watch: i32) {
+        if let Some(directory) = self.directories.remove(&watch)
+            && let Some(rules) = &mut self.rules
+        {
+            rules.reload(&directory);
+        }
+    }
+
+    /// Watches stay with their directories, so below a renamed directory only the paths change. Rules are read where they are
+    /// now.
     fn rename_below(&mut self, from: &Path, to: &Path) {
+        if let Some(rules) = &mut self.rules {
+            rules.forget_tree(from);
+        }
         for path in self.directories.values_mut() {
             if let Ok(below) = path.strip_prefix(from) {
                 *path = to.join(below);
