@@ -631,9 +631,12 @@ impl Keeper {
     /// be small.
     fn enforce_total_cap(&mut self) {
         let excess = self.spool_directory.excess_bytes();
-        if excess > 0
-            && let Some(fullest) = self.children.values_mut().max_by_key(|child| child.droppable_bytes())
-        {
+        if excess == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let droppable = self.children.values_mut().filter(|child| child.droppable_bytes(now) > 0);
+        if let Some(fullest) = droppable.max_by_key(|child| child.droppable_bytes(now)) {
             fullest.shed(excess);
         }
     }

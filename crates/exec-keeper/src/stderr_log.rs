@@ -4,7 +4,6 @@
 //! end, so what cannot be written now is left out.
 
 use std::fmt::Display;
-use std::io::Write;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -13,6 +12,7 @@ pub(crate) fn log(text: impl Display) {
     let mut takes_more = [PollFd::new(&stderr, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     if poll(&mut takes_more, Some(&now)).is_ok_and(|ready| ready > 0) {
-        let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
+        // Not by the standard library, whose lock others in this process may hold while they wait for that reader.
+        let _ = rustix::io::write(stderr, format!("{text}\n").as_bytes());
     }
 }

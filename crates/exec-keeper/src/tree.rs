@@ -72,9 +72,9 @@ impl ProcessTrees {
 
     /// The tree is empty until a child is spawned into it. Fails if one of its limits cannot be enforced.
     pub(crate) fn create(&mut self, limits: &ResourceLimits, is_sandboxed: bool) -> Result<Tree, LimitUnavailable> {
-        let tree = self.create_with(limits)?;
-        if let (Some(pool), Some(cgroup)) = (&mut self.pool, &tree.cgroup) {
-            pool.set_sandboxed(cgroup, is_sandboxed);
+        let tree = self.create_with(limits, is_sandboxed)?;
+        if let (Some(pool), Some(cgroup)) = (&mut self.pool, tree.cgroup.as_ref().filter(|_| is_sandboxed)) {
+            pool.mark_sandboxed(cgroup);
         }
         Ok(tree)
     }
@@ -84,11 +84,11 @@ impl ProcessTrees {
         self.pool.as_ref().is_some_and(|pool| pool.is_sandboxed(cgroup))
     }
 
-    fn create_with(&mut self, limits: &ResourceLimits) -> Result<Tree, LimitUnavailable> {
+    fn create_with(&mut self, limits: &ResourceLimits, is_sandboxed: bool) -> Result<Tree, LimitUnavailable> {
         self.next_mark += 1;
         let (mark, born_inside) = (self.next_mark, self.born_inside);
         if limits.is_empty() {
-            let cgroup = self.pool.as_mut().and_then(CgroupPool::take);
+            let cgroup = self.pool.as_mut().and_then(|pool| pool.take(is_sandboxed));
             return Ok(Tree { mark, cgroup, born_inside, limits: None, init: None });
         }
         let cgroup = self.pool.as_mut().and_then(CgroupPool::take_for_limits);

@@ -465,17 +465,17 @@ impl Child {
         self.close_fd(source_role(stream));
     }
 
-    pub(super) fn droppable_bytes(&self) -> u64 {
-        match (&self.spool, self.record.quota.overflow) {
-            (Some(spool), exec_core::Overflow::DropOldest) => spool.cost_bytes(),
+    /// How much of the log may be dropped for others: nothing while a reader may come back for it.
+    pub(super) fn droppable_bytes(&self, now: Instant) -> u64 {
+        match (&self.spool, self.record.quota.overflow, self.wanted(now)) {
+            (Some(spool), exec_core::Overflow::DropOldest, None) => spool.cost_bytes(),
             _ => 0,
         }
     }
 
     pub(super) fn shed(&mut self, bytes: u64) {
-        let wanted = self.wanted(Instant::now());
         if let Some(spool) = &mut self.spool {
-            spool.shed(bytes, wanted);
+            spool.shed(bytes, None);
         }
     }
 }

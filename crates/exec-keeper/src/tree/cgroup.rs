@@ -36,7 +36,8 @@ pub(crate) struct CgroupPool {
     counts_memory: bool,
     /// Given back before they were empty.
     dying: Vec<Cgroup>,
-    /// The numbers of those whose last tree is, or was, sandboxed. The kernel does not use a number again.
+    /// The numbers of those that had a sandboxed tree. What was connected from there may still wait to be accepted, so they are
+    /// used again for such trees only. The kernel does not use a number again.
     sandboxed: HashSet<u64>,
     /// Those of them that were removed, bounded by [`REMEMBERED`].
     removed: VecDeque<u64>,
@@ -85,8 +86,12 @@ impl CgroupPool {
         Some(pool)
     }
 
-    pub(crate) fn take(&mut self) -> Option<Cgroup> {
-        let mut cgroup = self.spare.pop_front().or_else(|| self.make())?;
+    /// One for a tree that is sandboxed, or for one that is not.
+    pub(crate) fn take(&mut self, is_sandboxed: bool) -> Option<Cgroup> {
+        let used = self.spare.iter().position(|cgroup| self.is_sandboxed(cgroup.number) == is_sandboxed);
+        // One that nobody has used serves a sandbox as well.
+        let fits = used.or_else(|| is_sandboxed.then_some(0));
+        let mut cgroup = fits.and_then(|at| self.spare.remove(at)).or_else(|| self.make())?;
         if self.counts_memory {
             cgroup.kills_before = cgroup.kills();
         }
@@ -100,15 +105,12 @@ impl CgroupPool {
         Some(cgroup)
     }
 
-    /// Notes before its first process runs whether a tree in this cgroup is sandboxed.
-    pub(super) fn set_sandboxed(&mut self, cgroup: &Cgroup, is_sandboxed: bool) {
-        match is_sandboxed {
-            true => self.sandboxed.insert(cgroup.number),
-            false => self.sandboxed.remove(&cgroup.number),
-        };
+    /// To be called before the first process of a sandboxed tree runs in this cgroup.
+    pub(super) fn mark_sandboxed(&mut self, cgroup: &Cgroup) {
+        self.sandboxed.insert(cgroup.number);
     }
 
-    /// Whether the last tree in the cgroup with this number is, or was, sandboxed.
+    /// Whether the cgroup with this number has, or had, a sandboxed tree.
     pub(super) fn is_sandboxed(&self, number: u64) -> bool {
         self.sandboxed.contains(&number)
     }
@@ -144,15 +146,20 @@ impl CgroupPool {
         for cgroup in std::mem::take(&mut self.dying) {
             self.give_back(cgroup);
         }
-        while self.spare.len() < SPARE {
+        while self.spare_like(false) < SPARE {
             let Some(cgroup) = self.make() else { return };
             self.spare.push_back(cgroup);
         }
     }
 
+    /// How many are kept for trees that are sandboxed, or for others.
+    fn spare_like(&self, is_sandboxed: bool) -> usize {
+        self.spare.iter().filter(|cgroup| self.is_sandboxed(cgroup.number) == is_sandboxed).count()
+    }
+
     /// Takes back a cgroup that was found empty.
     pub(super) fn recycle(&mut self, cgroup: Cgroup) {
-        if self.spare.len() < KEPT && !cgroup.spent.get() {
+        if self.spare_like(self.is_sandboxed(cgroup.number)) < KEPT && !cgroup.spent.get() {
             self.spare.push_back(cgroup);
         } else {
             if self.is_sandboxed(cgroup.number) {
@@ -406,27 +413,27 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_is_known_by_its_cgroup_until_that_belongs_to_another_tree() {
+    fn a_sandbox_is_known_by_its_cgroup_which_is_used_again_for_sandboxes_only() {
         // Where we may make none, nobody asks.
         let Some(mut pool) = CgroupPool::open(true) else { return };
-        let first = pool.take().expect("one is spare");
+        let first = pool.take(true).expect("one is spare");
         let number = first.number;
         assert!(!pool.is_sandboxed(number));
-        pool.set_sandboxed(&first, true);
+        pool.mark_sandboxed(&first);
         pool.recycle(first);
         assert!(pool.is_sandboxed(number), "what it has left may ask a moment later");
-        let (other, again) = (pool.take().expect("one is spare"), pool.take().expect("one was given back"));
-        assert_eq!(again.number, number, "they are used in turn");
-        pool.set_sandboxed(&again, false);
-        assert!(!pool.is_sandboxed(number));
-        pool.set_sandboxed(&again, true);
+        let others: Vec<Cgroup> = (0..2 * KEPT).map(|_| pool.take(false).expect("we may make them")).collect();
+        assert!(others.iter().all(|other| other.number != number));
+        let again = pool.take(true).expect("one was given back");
+        assert_eq!(again.number, number);
+        others.into_iter().for_each(|other| pool.recycle(other));
+        assert_eq!((pool.spare_like(false), pool.spare_like(true)), (KEPT, 0));
         again.spent.set(true);
         pool.recycle(again);
-        pool.recycle(other);
         assert!(pool.is_sandboxed(number), "it was removed, and its number is not used again");
         for _ in 0..REMEMBERED {
             let other = pool.take_for_limits().expect("we may make them");
-            pool.set_sandboxed(&other, true);
+            pool.mark_sandboxed(&other);
             pool.recycle(other);
         }
         assert!(!pool.is_sandboxed(number) && pool.sandboxed.len() == REMEMBERED);
