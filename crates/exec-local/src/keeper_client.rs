@@ -97,6 +97,18 @@ struct PendingRequests {
     closed: bool,
 }
 
+/// A request that somebody waits for.
+struct WantedReply<'a> {
+    client: &'a KeeperClient,
+    request_id: u64,
+}
+
+impl Drop for WantedReply<'_> {
+    fn drop(&mut self) {
+        self.client.lock().replies.remove(&self.request_id);
+    }
+}
+
 impl KeeperClient {
     /// Says hello, and receives the processes that the keeper holds.
     pub(crate) async fn open(
@@ -205,10 +217,9 @@ impl KeeperClient {
             request_id
         };
         on_id(request_id);
-        if let Err(unreachable) = self.send_with_id(request_id, &request, &descriptors).await {
-            self.lock().replies.remove(&request_id);
-            return Err(unreachable);
-        }
+        // However this ends; a keeper that hangs may never answer whoever has given up.
+        let _wanted = WantedReply { client: self, request_id };
+        self.send_with_id(request_id, &request, &descriptors).await?;
         receiver.await.map_err(|_| keeper_gone())
     }
 

@@ -243,9 +243,9 @@ impl LocalEnvironment {
     }
 
     /// Whether the TCP connection from `peer` to `own` was made by a sandboxed process of this environment. Such a process must
-    /// not be served: it could ask for another one without a sandbox. True also where that cannot be known while there
-    /// are such processes. Only those count that have the network. What came through the proxy of a process, sandboxed or
-    /// not, or through a stream, is not served either.
+    /// not be served: it could ask for another one without a sandbox. True also where that cannot be known, once there was such
+    /// a process: what it has left behind may connect later. What came through the proxy of a process, sandboxed or not, or
+    /// through a stream, is not served either.
     pub async fn is_from_a_sandbox(&self, peer: std::net::SocketAddr, own: std::net::SocketAddr) -> bool {
         self.processes.is_from_a_sandbox(peer, own).await
     }

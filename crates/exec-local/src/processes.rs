@@ -141,7 +141,14 @@ impl LocalProcesses {
     /// Asks the kernel for the cgroup of a connection, and the keeper for what it has put there: that knows of a process before
     /// it runs, which may be sooner than we do.
     async fn find_sandbox(&self, peer: SocketAddr, own: SocketAddr) -> Result<bool, String> {
-        let Some(cgroup) = cgroup_of_socket(peer, own).map_err(|errno| errno.to_string())? else { return Ok(false) };
+        let cgroup_of = |one, other| cgroup_of_socket(one, other).map_err(|errno| errno.to_string());
+        let Some(cgroup) = cgroup_of(peer, own)? else {
+            // A kernel that tells of no TCP socket says the same as one on which there is no such socket. Ours is there.
+            return match cgroup_of(own, peer)? {
+                Some(_) => Ok(false),
+                None => Err("the kernel does not tell of TCP connections".to_owned()),
+            };
+        };
         let asked = self.table.keeper.request(KeeperRequest::FindSandbox { cgroup });
         let no_answer = || "the keeper does not answer".to_owned();
         match tokio::time::timeout(SANDBOX_PATIENCE, asked).await.map_err(|_| no_answer())? {
