@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Failure, FailureKind, Value, runtime};
@@ -134,6 +135,18 @@ impl Call {
             State::Done(outcome) => Some(outcome),
             State::UnderWay(_) | State::Taken => None,
         }
+    }
+
+    /// The same, once it is done, for work on our own threads.
+    pub(crate) async fn outcome(&self) -> Option<Outcome> {
+        let (tell, told) = oneshot::channel();
+        self.on_done(move || {
+            // Whoever waited may have been dropped.
+            let _ = tell.send(());
+        });
+        // Every call is done some day, and says so.
+        let _ = told.await;
+        self.take()
     }
 
     fn finish(&self, outcome: Outcome) {

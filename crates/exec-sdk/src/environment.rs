@@ -16,7 +16,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::call::Work;
 use crate::limits::CLOSE_PATIENCE;
 use crate::object::What;
-use crate::process::{self, Process};
+use crate::process::{self, End, Process};
 use crate::{Arguments, Call, Failure, FailureKind, Object, Value, files, http};
 
 /// A machine, until it is closed.
@@ -114,35 +114,15 @@ impl Environment {
             }
             "info" => {
                 arguments.finish()?;
-                return Ok(Work::new(std::future::ready(self.info())));
+                let info = self.info()?;
+                return Ok(Work::new(std::future::ready(Ok(info))));
             }
+            "run" => return self.run(arguments),
+            "spawn" => return self.spawn(arguments),
             _ => {}
         }
         let machine = self.shared()?;
         match method {
-            "spawn" | "run" => {
-                let input = if method == "run" { arguments.optional_bytes("input")? } else { None };
-                let mut command = command(&mut arguments)?;
-                arguments.finish()?;
-                if input.is_some() {
-                    command = command.piped_stdin();
-                }
-                let (id, request) = command.into_request(machine.info());
-                let token = self.clean_up_token();
-                Ok(match method {
-                    "run" => Work::with_cancel(|cancel| async move {
-                        let _token = token;
-                        process::run(machine, id, request, input, cancel).await
-                    }),
-                    _ => {
-                        let environment = Arc::clone(self);
-                        Work::with_cancel(|cancel| async move {
-                            let _token = token;
-                            process::spawn(environment, machine, id, request, cancel).await
-                        })
-                    }
-                })
-            }
             "attach" => {
                 let id = process_id(arguments.text("id")?)?;
                 arguments.finish()?;
@@ -161,6 +141,37 @@ impl Environment {
         }
     }
 
+    fn run(&self, mut arguments: Arguments) -> Result<Work, Failure> {
+        let (machine, token) = self.shared_for_clean_up()?;
+        let input = arguments.optional_bytes("input")?;
+        let mut command = command(&mut arguments)?;
+        arguments.finish()?;
+        if input.is_some() {
+            command = command.piped_stdin();
+        }
+        let (id, request) = command.into_request(machine.info());
+        Ok(Work::with_cancel(|cancel| async move {
+            let _token = token;
+            process::run(machine, id, request, input, cancel).await
+        }))
+    }
+
+    fn spawn(self: &Arc<Self>, mut arguments: Arguments) -> Result<Work, Failure> {
+        let (machine, token) = self.shared_for_clean_up()?;
+        // A `run` that shows what is printed begins here, and ends with the environment as any other does.
+        let is_run = arguments.flag("run", false)?;
+        let command = command(&mut arguments)?;
+        arguments.finish()?;
+        let (id, request) = command.into_request(machine.info());
+        let environment = Arc::clone(self);
+        Ok(Work::with_cancel(move |cancel| async move {
+            let pid = process::start(&machine, &id, request, &cancel).await?;
+            // Held without a pause: whoever closes the environment waits for the start, or for the end.
+            let end = is_run.then(|| End::when_asked(environment.scope(), machine, id.clone(), token));
+            Ok(Process::object(environment, id, pid, end))
+        }))
+    }
+
     /// The environment, as long as it is open.
     pub(crate) fn shared(&self) -> Result<SharedEnvironment, Failure> {
         match self.lock().clone() {
@@ -170,9 +181,12 @@ impl Environment {
         }
     }
 
-    /// Held by a call that ends a process, for [`Self::close`] to wait for.
-    pub(crate) fn clean_up_token(&self) -> TaskTrackerToken {
-        self.clean_up.token()
+    /// The same for a call that ends a process, in any case or when it is cancelled: [`Self::close`] waits for it as long as
+    /// the token is held.
+    pub(crate) fn shared_for_clean_up(&self) -> Result<(SharedEnvironment, TaskTrackerToken), Failure> {
+        // The token is first: otherwise somebody who closes between the two would not wait for the call.
+        let token = self.clean_up.token();
+        Ok((self.shared()?, token))
     }
 
     /// Cancelled when it is closed.
@@ -286,4 +300,41 @@ fn shown(info: ProcessInfo) -> Value {
         ("exit", info.head.exit.map(|(_, exit)| process::shown_exit(&exit)).into()),
         ("closed", info.head.closed.into()),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn closing_waits_for_calls_that_end_a_process_before_they_have_the_machine() {
+        let id = ProcessId::new("p").expect("it is a good id");
+        for method in ["run", "spawn", "end"] {
+            let environment = Arc::new(Environment {
+                opened: Mutex::new(None),
+                closed: CancellationToken::new(),
+                clean_up: TaskTracker::new(),
+            });
+            let process = Process::new(Arc::clone(&environment), id.clone(), None);
+            // Nobody gets the machine meanwhile.
+            let opened = environment.lock();
+            thread::scope(|scope| {
+                let calling = scope.spawn(|| match method {
+                    "end" => drop(process.call(method, Arguments::default())),
+                    _ => drop(environment.call(method, Arguments::default())),
+                });
+                let deadline = Instant::now() + Duration::from_secs(10);
+                while environment.clean_up.is_empty() && Instant::now() < deadline {
+                    thread::yield_now();
+                }
+                let is_waited_for = !environment.clean_up.is_empty();
+                drop(opened);
+                calling.join().expect("a call does not panic");
+                assert!(is_waited_for, "nobody who closes would wait for `{method}`");
+            });
+        }
+    }
 }

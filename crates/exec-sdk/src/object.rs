@@ -40,8 +40,10 @@ impl Object {
             None => return Call::failed(Failure::closed()),
         };
         match work {
-            // Closing is what ends the others.
-            Ok(work) if method == "close" => Call::begin(work, &CancellationToken::new()),
+            // What ends something is not ended by the environment's being closed.
+            Ok(work) if matches!(method, "close" | "end") => Call::begin(work, &CancellationToken::new()),
+            // Nothing of it was under way.
+            Ok(_) if scope.is_cancelled() => Call::failed(Failure::closed()),
             Ok(work) => Call::begin(work, scope),
             Err(failure) => Call::failed(failure),
         }

@@ -12,9 +12,10 @@ use exec_server::{
     WriteId,
 };
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use uuid::Uuid;
 
-use crate::call::Work;
+use crate::call::{Call, Outcome, Work};
 use crate::environment::Environment;
 use crate::limits::{PAGE_BYTES, STDIN_BLOCK_BYTES};
 use crate::object::What;
@@ -28,23 +29,65 @@ pub(crate) struct Process {
     environment: Arc<Environment>,
     id: ProcessId,
     write_ids: WriteIds,
+    /// `None` for one that was spawned or found: when that ends is decided by whoever has it.
+    end: Option<End>,
 }
 
-/// Starts a process. If that is cancelled, no process is left.
-pub(crate) async fn spawn(
-    environment: Arc<Environment>,
-    machine: SharedEnvironment,
-    id: ProcessId,
+/// Starts a process and returns its pid. If that is cancelled, no process is left.
+pub(crate) async fn start(
+    machine: &SharedEnvironment,
+    id: &ProcessId,
     request: Command,
-    cancel: CancellationToken,
-) -> Result<Value, Failure> {
+    cancel: &CancellationToken,
+) -> Result<u32, Failure> {
     // A start that is under way cannot be taken back, so it is waited for.
-    let started = machine.processes().start(&id, request).await?;
+    let started = machine.processes().start(id, request).await?;
     if cancel.is_cancelled() {
-        machine.processes().forget(&id).await?;
+        machine.processes().forget(id).await?;
         return Err(Failure::cancelled());
     }
-    Ok(Process::object(environment, id, started.pid))
+    Ok(started.pid)
+}
+
+/// The end of a process that belongs to a `run`. It comes once, and in any case: when it is asked for, when nobody holds this
+/// any more, or when the environment is closed, which waits for it.
+pub(crate) struct End(Call);
+
+impl End {
+    /// `environment`: cancelled when that is closed.
+    pub(crate) fn when_asked(
+        environment: &CancellationToken,
+        machine: SharedEnvironment,
+        id: ProcessId,
+        token: TaskTrackerToken,
+    ) -> Self {
+        let work = Work::with_cancel(|asked| async move {
+            let _token = token;
+            asked.cancelled().await;
+            forget_if_known(&machine, &id).await
+        });
+        Self(Call::begin(work, environment))
+    }
+
+    async fn come(&self) -> Outcome {
+        self.0.cancel();
+        // Whoever has asked before was told of a failure.
+        self.0.outcome().await.unwrap_or(Ok(Value::Null))
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Ends a process. Nothing is to be done if it is gone.
+async fn forget_if_known(machine: &SharedEnvironment, id: &ProcessId) -> Outcome {
+    match machine.processes().forget(id).await {
+        Err(error) if error.reason != ProcessReason::UnknownProcess => Err(error.into()),
+        Ok(()) | Err(_) => Ok(Value::Null),
+    }
 }
 
 /// Runs a process to its end and forgets it. If that is cancelled, its tree is ended.
@@ -186,13 +229,16 @@ impl Process {
         id: ProcessId,
     ) -> Result<Value, Failure> {
         let pid = machine.attach(id.clone()).await?.pid();
-        Ok(Self::object(environment, id, pid))
+        Ok(Self::object(environment, id, pid, None))
     }
 
-    fn object(environment: Arc<Environment>, id: ProcessId, pid: u32) -> Value {
+    pub(crate) fn new(environment: Arc<Environment>, id: ProcessId, end: Option<End>) -> Arc<Self> {
+        Arc::new(Self { environment, id, write_ids: WriteIds::new(), end })
+    }
+
+    pub(crate) fn object(environment: Arc<Environment>, id: ProcessId, pid: u32, end: Option<End>) -> Value {
         let shown_id = id.as_str().into();
-        let process = Self { environment, id, write_ids: WriteIds::new() };
-        let object = Object::new(What::Process(Arc::new(process)));
+        let object = Object::new(What::Process(Self::new(environment, id, end)));
         Value::map([("id", shown_id), ("pid", pid.into()), ("process", object.into())])
     }
 
@@ -202,6 +248,10 @@ impl Process {
     }
 
     pub(crate) fn call(self: &Arc<Self>, method: &str, mut arguments: Arguments) -> Result<Work, Failure> {
+        if method == "end" {
+            arguments.finish()?;
+            return Ok(self.end());
+        }
         let machine = self.environment.shared()?;
         let id = self.id.clone();
         Ok(match method {
@@ -302,18 +352,21 @@ impl Process {
                 arguments.finish()?;
                 Work::new(async move { Ok(machine.processes().forget(&id).await?.into()) })
             }
-            "end" => {
-                arguments.finish()?;
-                let token = self.environment.clean_up_token();
-                Work::with_cancel(|_finished_in_any_case| async move {
-                    let _token = token;
-                    match machine.processes().forget(&id).await {
-                        Err(error) if error.reason != ProcessReason::UnknownProcess => Err(error.into()),
-                        Ok(()) | Err(_) => Ok(Value::Null),
-                    }
-                })
-            }
             method => return Err(Failure::bad_argument("method", &format!("a process has no `{method}`"))),
+        })
+    }
+
+    /// Whoever has closed the environment has decided what becomes of its processes: then there is nothing to be done.
+    fn end(self: &Arc<Self>) -> Work {
+        let machine = self.environment.shared_for_clean_up();
+        let process = Arc::clone(self);
+        Work::with_cancel(|_finished_in_any_case| async move {
+            let Ok((machine, _token)) = machine else { return Ok(Value::Null) };
+            let ended = match &process.end {
+                Some(end) => end.come().await,
+                None => forget_if_known(&machine, &process.id).await,
+            };
+            if process.scope().is_cancelled() { Ok(Value::Null) } else { ended }
         })
     }
 

@@ -114,10 +114,6 @@ class ProcessShape(Shape):
     def result(self, timeout: float | None = None) -> Any:
         return self._do("result", {"timeout": timeout}, Result._of)
 
-    def _result_of_run(self) -> Any:
-        """As `run` would return it: TimeoutExpired if its time was over."""
-        return self._do("result", {"run": True}, Result._of)
-
     def wait_for_output(self, regex: str, timeout: float | None = None, after: int = 0) -> Any:
         arguments = {"until": "output", "regex": regex, "after": after, "timeout": timeout}
         return self._do("wait", arguments, lambda value: Match(value["seq"], value["text"]))

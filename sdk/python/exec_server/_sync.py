@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import weakref
 from collections import deque
 from typing import Any, Iterator
@@ -28,6 +29,17 @@ from ._shape import (
 from ._types import ResponseHead, Result, events_of
 
 
+def _started(call: Any) -> Process:
+    """The process that the call starts. If this is interrupted, none is left."""
+    try:
+        return Process(call.wait())
+    except BaseException:
+        # The interrupt may have come after the start.
+        with contextlib.suppress(Exception):  # It was in time, or the start has failed: nothing is to be ended.
+            call.take()["process"].call("end", {}).wait()
+        raise
+
+
 class _Waits(Shape):
     def __init__(self, native: Any) -> None:
         self._native = native
@@ -41,28 +53,51 @@ class _Pages:
     """The items of pages, one by one, until a page is None."""
 
     def __init__(self, native: Any, convert: Convert) -> None:
+        #: None after the last page, too: nobody is held back any more.
         self._native = native
         self._convert = convert
         self._items: deque[Any] = deque()
+        # Only by `close`: whoever hears of the end may not be the thread that has been given the last page.
+        self._closed = False
 
     def __iter__(self) -> _Pages:
         return self
 
     def __next__(self) -> Any:
-        while True:
-            # Not asked for first, because another thread may close it between the two.
+        while not self._closed:
+            # Not asked for first, because another thread may take the last one between the two.
             try:
                 return self._items.popleft()
             except IndexError:
                 pass
-            native = self._native
-            page = None if native is None else native.call("next", {}).wait()
-            if page is None or self._native is None:
-                self._native = None
-                raise StopIteration
-            self._items.extend(self._convert(page))
+            if not self._read():
+                break
+        raise StopIteration
+
+    def _read(self) -> bool:
+        """Adds a page to the items, and returns whether there was one."""
+        native = self._native
+        if native is None:
+            return False
+        call = native.call("next", {})
+        try:
+            page = call.wait()
+        except BaseException:
+            # An interrupt may come after the page, which is then kept for whoever goes on.
+            with contextlib.suppress(Exception):  # It came before the page, or the call has failed.
+                self._keep(call.take())
+            raise
+        return self._keep(page)
+
+    def _keep(self, page: Any) -> bool:
+        if page is None:
+            self._native = None
+            return False
+        self._items.extend(self._convert(page))
+        return True
 
     def close(self) -> None:
+        self._closed = True
         native, self._native = self._native, None
         if native is not None:
             # Whoever waits for the next page, in another thread, is at the end then.
@@ -154,30 +189,35 @@ class Environment(_Waits, EnvironmentShape):
     def run(
         self, command: Any, *, input: Any = None, check: bool = False, progress: bool = False, **options: Any
     ) -> Result:
+        arguments = command_of(command, **options)
+        data = None if input is None else bytes_of(input)
         if progress:
-            result = self._run_shown(command, input, options)
+            result = self._run_shown(arguments, data)
         else:
-            arguments = command_of(command, **options)
-            arguments["input"] = None if input is None else bytes_of(input)
-            result = self._do("run", arguments, Result._of)
+            result = self._do("run", {**arguments, "input": data}, Result._of)
         if check and not result.ok:
             raise CalledProcessError(command, result)
         return result
 
-    def _run_shown(self, command: Any, input: Any, options: dict[str, Any]) -> Result:
-        with self.spawn(command, stdin=input is not None, **options) as process:
-            # Begun and not waited for: a program that prints before it has read all is shown meanwhile.
-            fed = None if input is None else process._native.call("feed", {"data": bytes_of(input)})
+    def _run_shown(self, arguments: dict[str, Any], data: bytes | None) -> Result:
+        with self._start({**arguments, "stdin": data is not None, "run": True}) as process:
+            # Begun and not waited for: a program that prints before it has read all is shown meanwhile, and what a full log
+            # drops after it was shown has been collected.
+            fed = None if data is None else process._native.call("feed", {"data": data})
+            ran = process._native.call("result", {"run": True})
             display = Display()
             for event in process:
                 display.show(event)
             display.end()
             if fed is not None:
                 fed.wait()
-            return process._result_of_run()
+            return Result._of(ran.wait())
 
     def spawn(self, command: Any, *, stdin: bool = False, **options: Any) -> Process:
-        return self._do("spawn", {**command_of(command, **options), "stdin": stdin}, Process)
+        return self._start({**command_of(command, **options), "stdin": stdin})
+
+    def _start(self, arguments: dict[str, Any]) -> Process:
+        return _started(self._native.call("spawn", arguments))
 
     def attach(self, id: str) -> Process:
         return self._do("attach", {"id": id}, Process)

@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import contextlib
 from collections import deque
-from typing import Any, AsyncIterator, Awaitable, Callable, Generator
+from typing import Any, AsyncIterator, Awaitable, Callable, Generator, Iterable
 
 from . import _native
 from ._decode import Display, LineSplitter
@@ -58,7 +58,7 @@ async def _started(call: Any) -> Process:
     except asyncio.CancelledError:
         # The cancel may have come after the start, before it was this task's turn.
         with contextlib.suppress(Exception):  # It was in time, or the start has failed: nothing is to be ended.
-            ending = call.take()["process"].call("forget", {})
+            ending = call.take()["process"].call("end", {})
             await asyncio.wait({_done(ending, asyncio.get_running_loop())}, timeout=_CLEAN_UP)
         raise
 
@@ -102,35 +102,66 @@ class _Opening:
 
 
 class _Pages:
-    """The items of pages, one by one, until a page is None."""
+    """The items of pages, one by one, until a page is None; then those of `last`."""
 
-    def __init__(self, open: Callable[[], Any] | None, convert: Convert) -> None:
+    def __init__(
+        self, open: Callable[[], Any] | None, convert: Convert, last: Callable[[], Iterable[Any]] = lambda: ()
+    ) -> None:
         self._open = open
+        #: None after the last page, too: nobody is held back any more.
         self._native: Any = None
         self._convert = convert
+        self._last = last
         self._items: deque[Any] = deque()
+        self._closed = False
+        self._turn = asyncio.Lock()
 
     def __aiter__(self) -> _Pages:
         return self
 
     async def __anext__(self) -> Any:
-        if self._open is not None:
-            native = await _finished(self._open())
-            if self._open is None:
-                # Another task has closed it meanwhile.
-                native.call("close", {})
-            else:
-                self._open, self._native = None, native
-        while not self._items:
-            native = self._native
-            page = None if native is None else await _finished(native.call("next", {}))
-            if page is None:
-                self._native = None
-                raise StopAsyncIteration
-            self._items.extend(self._convert(page))
+        # What is there already needs no turn, unless somebody else is waiting.
+        if not self._items or self._turn.locked():
+            # One task at a time, so that pages are put together in their order.
+            async with self._turn:
+                while not self._items:
+                    if not await self._read():
+                        raise StopAsyncIteration
         return self._items.popleft()
 
+    async def _read(self) -> bool:
+        """Adds a page to the items, and returns whether there was one."""
+        if self._open is not None:
+            native = await _finished(self._open())
+            if self._closed:
+                native.call("close", {})
+                return False
+            self._open, self._native = None, native
+        if self._native is None:
+            return False
+        call = self._native.call("next", {})
+        try:
+            page = await _finished(call)
+        except asyncio.CancelledError:
+            # The page may have come before it was this task's turn. It is kept for whoever goes on.
+            with contextlib.suppress(Exception):  # The cancel was in time, or the call has failed.
+                self._keep(call.take())
+            raise
+        return self._keep(page)
+
+    def _keep(self, page: Any) -> bool:
+        # Another task may have closed it after the page had come.
+        if self._closed:
+            return False
+        if page is None:
+            self._native = None
+            self._items.extend(self._last())
+            return bool(self._items)
+        self._items.extend(self._convert(page))
+        return True
+
     async def close(self) -> None:
+        self._closed = True
         native, self._open, self._native = self._native, None, None
         if native is not None:
             # Whoever awaits the next page, in another task, is at the end then.
@@ -155,13 +186,11 @@ class Process(_Awaits, ProcessShape):
     def events(self, after: int = 0) -> AsyncIterator[Any]:
         return _Pages(lambda: self._native.call("output", {"after": after}), events_of)
 
-    async def lines(self) -> AsyncIterator[str]:
+    def lines(self) -> AsyncIterator[str]:
+        # Not a generator: one whose wait for a line is cancelled is at its end, and says nothing of what it has not given.
         splitter = LineSplitter()
-        async for event in self:
-            for line in splitter.feed(event):
-                yield line
-        for line in splitter.rest():
-            yield line
+        split = lambda page: [line for event in events_of(page) for line in splitter.feed(event)]  # noqa: E731
+        return _Pages(lambda: self._native.call("output", {}), split, splitter.rest)
 
     async def __aenter__(self) -> Process:
         return self
@@ -225,30 +254,34 @@ class Environment(_Awaits, EnvironmentShape):
     async def run(
         self, command: Any, *, input: Any = None, check: bool = False, progress: bool = False, **options: Any
     ) -> Result:
+        arguments = command_of(command, **options)
+        data = None if input is None else bytes_of(input)
         if progress:
-            result = await self._run_shown(command, input, options)
+            result = await self._run_shown(arguments, data)
         else:
-            arguments = command_of(command, **options)
-            arguments["input"] = None if input is None else bytes_of(input)
-            result = await self._do("run", arguments, Result._of)
+            result = await self._do("run", {**arguments, "input": data}, Result._of)
         if check and not result.ok:
             raise CalledProcessError(command, result)
         return result
 
-    async def _run_shown(self, command: Any, input: Any, options: dict[str, Any]) -> Result:
-        async with self.spawn(command, stdin=input is not None, **options) as process:
-            # Begun and not waited for: a program that prints before it has read all is shown meanwhile.
-            fed = None if input is None else process._native.call("feed", {"data": bytes_of(input)})
+    async def _run_shown(self, arguments: dict[str, Any], data: bytes | None) -> Result:
+        async with self._start({**arguments, "stdin": data is not None, "run": True}) as process:
+            # Begun and not waited for: a program that prints before it has read all is shown meanwhile, and what a full log
+            # drops after it was shown has been collected.
+            fed = None if data is None else process._native.call("feed", {"data": data})
+            ran = process._native.call("result", {"run": True})
             display = Display()
             async for event in process:
                 display.show(event)
             display.end()
             if fed is not None:
                 await _finished(fed)
-            return await process._result_of_run()
+            return Result._of(await _finished(ran))
 
     def spawn(self, command: Any, *, stdin: bool = False, **options: Any) -> Any:
-        arguments = {**command_of(command, **options), "stdin": stdin}
+        return self._start({**command_of(command, **options), "stdin": stdin})
+
+    def _start(self, arguments: dict[str, Any]) -> Any:
         return _Opening(lambda: _started(self._native.call("spawn", arguments)))
 
     def attach(self, id: str) -> Any:

@@ -280,8 +280,8 @@ class Driver:
             "header_x_type": response.header("X-Type"),
         }
 
-    async def do_info(self, _: Any) -> Any:
-        return vars(await settled(self.env.info()))
+    async def do_info(self, environment: Any) -> Any:
+        return vars(await settled((environment or self.env).info()))
 
     async def do_cut(self, _: Any) -> None:
         self.tell_proxy("cut")

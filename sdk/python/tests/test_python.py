@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import AsyncIterator, Iterable
+import types
+from typing import Any, AsyncIterator, Callable, Iterable
 
 import pytest
 
@@ -210,8 +211,10 @@ def test_what_is_no_text_and_no_bytes_is_refused(tmp_path: os.PathLike[str]) -> 
         with pytest.raises(TypeError):
             env.files.write(f"{tmp_path}/f", 5)  # type: ignore[arg-type]
         assert not env.files.exists(f"{tmp_path}/f")
-        with pytest.raises(TypeError):
-            env.run("cat", input=3)  # type: ignore[arg-type]
+        for progress in (False, True):
+            with pytest.raises(TypeError):
+                env.run("touch started; cat", cwd=tmp_path, input=3, progress=progress)  # type: ignore[arg-type]
+        assert os.listdir(tmp_path) == []
 
 
 def test_a_variable_may_be_bytes() -> None:
@@ -266,6 +269,124 @@ def test_what_is_closed_ends_for_the_task_that_awaits_it(tmp_path: os.PathLike[s
     assert asyncio.run(main()) == []
 
 
+class Native:
+    """The Rust part of something. Whoever waits for its first call of that name does this instead."""
+
+    def __init__(self, native: Any, method: str, instead: Callable[[Any], Any]) -> None:
+        self.native, self.method, self.instead = native, method, instead
+        self.was_called = False
+
+    def call(self, method: str, arguments: dict[str, Any]) -> Any:
+        call = self.native.call(method, arguments)
+        if method != self.method or self.was_called:
+            return call
+        self.was_called = True
+        return types.SimpleNamespace(wait=lambda: self.instead(call), take=call.take)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_the_last_page_is_lost_to_nobody_but_to_whoever_closes(is_closed: bool) -> None:
+    has_come, go_on = threading.Event(), threading.Event()
+
+    def heard_of_late(call: Any) -> Any:
+        page = call.wait()
+        has_come.set()
+        assert go_on.wait(60)
+        return page
+
+    with exec_server.local() as env, env.spawn("echo some") as process:
+        events: Any = process.events()
+        events._native = Native(events._native, "next", heard_of_late)
+        thread, ended = reading(event.text for event in events)
+        assert has_come.wait(60)
+        if is_closed:
+            events.close()
+        # After the last page there is nothing but the end, which this thread hears of first.
+        assert list(events) == []
+        go_on.set()
+        thread.join(60)
+        assert ended == [[] if is_closed else ["some\n"]]
+        assert list(events) == []
+
+
+def interrupted_late(call: Any) -> None:
+    """The interrupt comes when the call is done."""
+    done = threading.Event()
+    call.on_done(types.SimpleNamespace(call_soon_threadsafe=lambda tell: tell()), done.set)
+    assert done.wait(60)
+    raise KeyboardInterrupt
+
+
+def test_what_has_come_when_a_wait_for_it_is_interrupted_comes_next() -> None:
+    with exec_server.local() as env, env.spawn("echo some") as process:
+        events: Any = process.events()
+        events._native = Native(events._native, "next", interrupted_late)
+        with pytest.raises(KeyboardInterrupt):
+            next(events)
+        assert [event.text for event in events] == ["some\n"]
+
+
+def test_a_start_that_is_interrupted_when_it_was_made_leaves_no_process() -> None:
+    with exec_server.local() as env:
+        env._native = Native(env._native, "spawn", interrupted_late)  # type: ignore[attr-defined]
+        with pytest.raises(KeyboardInterrupt):
+            env.spawn("sleep 1000")
+        assert env.processes() == []
+
+
+def while_the_loop_stands_still() -> None:
+    """What it has begun is done when it hears of anything again."""
+    with exec_server.local() as other:
+        other.run("sleep 0.5")
+
+
+@pytest.mark.parametrize("read", ["events", "lines"])
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_what_has_come_when_a_wait_for_it_is_cancelled_comes_next_unless_it_is_closed(
+    read: str, is_closed: bool, tmp_path: os.PathLike[str]
+) -> None:
+    async def main() -> list[str]:
+        async with exec_server.aio.local() as env:
+            prints = "echo one; until [ -e go_on ]; do sleep 0.01; done; echo two"
+            async with env.spawn(prints, cwd=tmp_path) as process:
+                items = getattr(process, read)()
+                seen: list[str] = []
+
+                async def add_one() -> None:
+                    item = await items.__anext__()
+                    seen.append(getattr(item, "text", item).strip())
+
+                await add_one()
+                waiting = asyncio.ensure_future(add_one())
+                await asyncio.sleep(0)
+                open(f"{tmp_path}/go_on", "w").close()
+                while_the_loop_stands_still()
+                if is_closed:
+                    await items.close()
+                    with pytest.raises(StopAsyncIteration):
+                        await waiting
+                    with pytest.raises(StopAsyncIteration):
+                        await add_one()
+                else:
+                    waiting.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await waiting
+                    await add_one()
+                return seen
+
+    assert asyncio.run(main()) == (["one"] if is_closed else ["one", "two"])
+
+
+def test_items_that_are_asked_for_at_once_come_one_after_the_other() -> None:
+    async def main() -> list[Any]:
+        async with exec_server.aio.local() as env, env.spawn("seq 3") as process:
+            lines: Any = process.lines()
+            return await asyncio.gather(*(lines.__anext__() for _ in range(4)), return_exceptions=True)
+
+    *items, end = asyncio.run(main())
+    assert items == ["1", "2", "3"] and isinstance(end, StopAsyncIteration)
+
+
 def test_what_is_closed_while_it_is_opened_ends_too() -> None:
     async def main() -> list[object]:
         async with exec_server.aio.local() as env, env.spawn("sleep 1000") as process:
@@ -308,8 +429,28 @@ def test_a_process_that_was_forgotten_is_left_without_a_word() -> None:
         assert env.processes() == []
 
 
+def test_what_is_read_of_a_closed_environment_says_that_it_is_closed(tmp_path: os.PathLike[str]) -> None:
+    with exec_server.local() as env, env.spawn("sleep 1000") as process:
+        for items in (env.files.watch(tmp_path), process.events()):
+            env.close()
+            with pytest.raises(exec_server.ClosedError, match="open it again"):
+                next(items)
+            with pytest.raises(exec_server.ClosedError, match="open it again"):
+                process.events()
+
+
 @pytest.mark.parametrize("where", ["local", "remote"])
-def test_closing_an_environment_ends_what_is_under_way_there(where: str, tmp_path: os.PathLike[str]) -> None:
+def test_the_block_of_a_process_can_be_left_after_its_environment_was_closed(where: str) -> None:
+    env = exec_server.local() if where == "local" else exec_server.connect(URL)
+    with env.spawn("sleep 1000"):
+        env.end()
+
+
+@pytest.mark.parametrize("progress", [False, True])
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_closing_an_environment_ends_what_is_under_way_there(
+    where: str, progress: bool, tmp_path: os.PathLike[str]
+) -> None:
     env = exec_server.local() if where == "local" else exec_server.connect(URL)
     process = env.spawn("echo begun; sleep 1000")
     process.wait_for_output("begun")
@@ -318,7 +459,7 @@ def test_closing_an_environment_ends_what_is_under_way_there(where: str, tmp_pat
         reading(env.files.watch(tmp_path)),
         reading(process),
         reading(process.wait() for _ in range(1)),
-        reading(env.run("echo > started; sleep 1000", cwd=tmp_path) for _ in range(1)),
+        reading(env.run("echo > started; sleep 1000", cwd=tmp_path, progress=progress) for _ in range(1)),
     ]
     while not os.path.exists(f"{tmp_path}/started"):
         time.sleep(0.01)
@@ -356,9 +497,8 @@ def test_a_start_that_is_cancelled_when_it_was_made_leaves_no_process() -> None:
 
             task = asyncio.ensure_future(start())
             await asyncio.sleep(0)
-            with exec_server.local() as other:
-                # The event loop does nothing meanwhile, so the start is made before it hears of it.
-                other.run("sleep 0.5")
+            # The start is made before the loop hears of it.
+            while_the_loop_stands_still()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

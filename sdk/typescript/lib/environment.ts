@@ -29,7 +29,8 @@ export interface CommandOptions extends Abortable {
 }
 
 export interface RunOptions extends CommandOptions {
-  input?: Data | undefined;
+  /** Without it, or with null, there is nothing to read. */
+  input?: Data | null | undefined;
   /** Throws an ExitError if the exit code is not 0. */
   check?: boolean | undefined;
   /** Prints the output as it comes, too. */
@@ -70,25 +71,28 @@ export class Environment implements AsyncDisposable {
   /** Runs a command to its end, and returns all that it printed. */
   async run(command: Command, options: RunOptions = {}): Promise<Result> {
     const { input, check, progress, signal, ...rest } = options;
-    const result = progress
-      ? await this.runShown(command, input, { ...rest, signal })
-      : new Result(await this.do("run", { ...argumentsOf(command, rest), input: input && dataOf(input) }, signal));
+    const args = argumentsOf(command, rest);
+    // What is no data is refused before anything is started.
+    const data = input === undefined || input === null ? undefined : dataOf(input);
+    const result = progress ? await this.runShown(args, data, signal) : new Result(await this.do("run", { ...args, input: data }, signal));
     if (check && !result.ok) throw new ExitError(command, result);
     return result;
   }
 
-  private async runShown(command: Command, input: Data | undefined, options: CommandOptions): Promise<Result> {
-    const { signal } = options;
-    const running = await this.spawn(command, { ...options, stdin: input !== undefined });
+  private async runShown(args: object, data: Buffer | undefined, signal: AbortSignal | undefined): Promise<Result> {
+    const running = new Process(await this.do("spawn", { ...args, stdin: data !== undefined, run: true }, signal));
     try {
-      const fed = input === undefined ? undefined : running.feed(input, signal);
-      // It is awaited below; until then nobody else hears of its failure.
-      fed?.catch(() => undefined);
+      // Begun and not awaited: a program that prints before it has read all is shown meanwhile, and what a full log drops after it
+      // was shown has been collected.
+      const fed = data && running.feed(data, signal);
+      const result = running.resultOfRun(signal);
+      // Until they are awaited nobody else hears of their failures.
+      for (const begun of [fed, result]) begun?.catch(() => undefined);
       for await (const event of running.events({ signal })) {
         (event.stream === "stderr" ? process.stderr : process.stdout).write(event.data);
       }
       await fed;
-      return await running.resultOfRun(signal);
+      return await result;
     } finally {
       await running[Symbol.asyncDispose]();
     }

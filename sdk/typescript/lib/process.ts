@@ -2,7 +2,6 @@
 
 import { Readable, Writable } from "node:stream";
 import { type Abortable, type Data, Pages, type PageReading, call, dataOf, seconds } from "./calls";
-import { ClosedError } from "./errors";
 import { LineSplitter } from "./lines";
 import type { NativeObject } from "./native";
 import { Exit, type Match, type OutputEvent, Result, type Screen, camelKeys, eventsOf, signalNumber } from "./values";
@@ -111,8 +110,8 @@ export class Process implements AsyncDisposable, AsyncIterable<OutputEvent> {
   }
 
   /** @internal Writes all of it and closes stdin. A program that has read enough is none of our business, as with a shell's pipe. */
-  async feed(input: Data, signal?: AbortSignal): Promise<void> {
-    await call(this.native, "feed", { data: dataOf(input) }, signal);
+  async feed(data: Buffer, signal?: AbortSignal): Promise<void> {
+    await call(this.native, "feed", { data }, signal);
   }
 
   /** Waits for output that matches, in the syntax of Rust's `regex`; a RegExp is taken by its source. */
@@ -165,12 +164,7 @@ export class Process implements AsyncDisposable, AsyncIterable<OutputEvent> {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    try {
-      await call(this.native, "end", {});
-    } catch (error) {
-      // Whoever has closed the environment before has decided what becomes of its processes.
-      if (!(error instanceof ClosedError)) throw error;
-    }
+    await call(this.native, "end", {});
   }
 }
 

@@ -204,7 +204,7 @@ export class Driver {
       const { status, ok, text } = response;
       return { status, ok, text, json, header_x_type: response.header("X-Type") };
     },
-    info: async () => snakeKeys(await this.env.info()),
+    info: async (environment: sdk.Environment | undefined) => snakeKeys(await (environment ?? this.env).info()),
     cut: () => this.tellProxy("cut"),
     block: () => this.tellProxy("block"),
     unblock: () => this.tellProxy("unblock"),

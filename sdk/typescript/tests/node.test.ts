@@ -161,7 +161,9 @@ test("bytes of every kind are data", async () => {
   }
   const part = new Uint8Array([1, 97, 98, 2]).subarray(1, 3);
   assert.equal((await env.run("cat", { input: part })).stdout, "ab");
-  assert.equal((await env.run("cat", { input: "" })).stdout, "");
+  for (const progress of [false, true]) {
+    for (const input of ["", null, undefined]) assert.equal((await env.run("cat", { input, progress })).stdout, "");
+  }
 });
 
 test("an abort keeps the reason, and one that came before costs nothing", async () => {
@@ -241,19 +243,35 @@ test("items that are asked for at once come one after the other", async () => {
   assert.deepEqual(items.map(({ value }) => value), ["1", "2", "3", undefined]);
 });
 
-test("closing an environment ends what is under way there", async () => {
-  await inTemporary(async (directory) => {
-    for (const open of [() => sdk.local(), () => sdk.connect(URL)]) {
-      const env = await open();
-      const process = await env.spawn("sleep 1000");
-      const watch = await env.files.watch(directory);
-      const underWay = [watch.next(), process.wait(), process.lines().next(), env.run("sleep 1000")];
-      await new Promise((next) => setImmediate(next));
-      const ended = Promise.allSettled(underWay);
-      await env.close();
-      for (const end of await ended) assert(end.status === "rejected" && end.reason instanceof sdk.ClosedError, String(end.status));
-    }
+for (const progress of [false, true]) {
+  test(`closing an environment ends what is under way there, and a run ${progress ? "that is shown" : "that is not shown"}`, async () => {
+    await inTemporary(async (directory) => {
+      for (const open of [() => sdk.local(), () => sdk.connect(URL)]) {
+        const env = await open();
+        const process = await env.spawn("sleep 1000");
+        const { sessionId } = await env.info();
+        const watch = await env.files.watch(directory);
+        const underWay = [watch.next(), process.wait(), process.lines().next(), env.run("sleep 1000", { progress })];
+        const ended = Promise.allSettled(underWay);
+        while ((await env.processes()).length < 2);
+        await env.close();
+        for (const end of await ended) assert(end.status === "rejected" && end.reason instanceof sdk.ClosedError, String(end.status));
+        if (sessionId === null) continue;
+        // Closing leaves what was spawned, and ends what was run.
+        const again = await sdk.connect(URL, { session: sessionId });
+        assert.deepEqual((await again.processes()).map(({ id }) => id), [process.id]);
+        await again.end();
+      }
+    });
   });
+}
+
+test("the block of a process can be left after its environment was closed", async () => {
+  for (const open of [() => sdk.local(), () => sdk.connect(URL)]) {
+    await using env = await open();
+    await using _process = await env.spawn("sleep 1000");
+    await env.end();
+  }
 });
 
 test("progress changes nothing but what is shown", async () => {
@@ -268,6 +286,14 @@ test("what is no text and no bytes is refused by what it is", async () => {
   await assert.rejects(env.files.write("/tmp/never", 5 as never), /data must be text or bytes, not number/);
   await assert.rejects(env.run(["echo", 5 as never]), /text or bytes, not number/);
   await assert.rejects(env.run(undefined as never), /a command is a line for the shell, or a list/);
+  await inTemporary(async (cwd) => {
+    for (const progress of [false, true]) {
+      for (const input of [5, 0, {}, ["a"]]) {
+        await assert.rejects(env.run("touch started; cat", { cwd, input: input as never, progress }), /data must be text or bytes, not/);
+      }
+    }
+    assert.deepEqual(readdirSync(cwd), []);
+  });
 });
 
 test("errors are those that people look at", async () => {
