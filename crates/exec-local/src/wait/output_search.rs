@@ -67,15 +67,14 @@ pub(super) struct OutputSearch {
     streams: &'static [Stream],
     pattern: String,
     compiled: Option<(Regex, OwnedSemaphorePermit)>,
-    /// Only output behind this entry counts.
-    after: Seq,
     searched_upto: Seq,
     kept_after: Seq,
 }
 
 impl OutputSearch {
+    /// A match counts if it is completed behind entry `after`.
     pub(super) fn new(files: Arc<LogFiles>, streams: &'static [Stream], pattern: String, after: Seq) -> Self {
-        Self { files, streams, pattern, compiled: None, after, searched_upto: after, kept_after: after }
+        Self { files, streams, pattern, compiled: None, searched_upto: after, kept_after: after }
     }
 
     pub(super) fn searched_upto(&self) -> Seq {
@@ -113,8 +112,8 @@ impl OutputSearch {
     /// The first entry that is searched again when there is more.
     fn first_kept(&self) -> Result<Seq, Errno> {
         let end = self.searched_upto + 1;
-        let counted = (self.after + 1).max(self.files.first_held_seq()).max(end.saturating_sub(KEPT_ENTRIES));
-        self.files.first_of_last_bytes(KEPT_BYTES, counted, end)
+        let held = self.files.first_held_seq().max(end.saturating_sub(KEPT_ENTRIES));
+        self.files.first_of_last_bytes(KEPT_BYTES, held, end)
     }
 
     fn expression(&mut self, room: &Arc<Semaphore>) -> Result<Regex, String> {
@@ -147,14 +146,19 @@ impl OutputSearch {
         let new = self.searched_upto + 1;
         let Some(from) = self.search_from(slot_of(stream), new, end)? else { return Ok(None) };
         let mut scan = LogScan::new(self.files.clone(), from, end, Some(stream));
-        let mut window = Window::default();
+        // Where it was dropped meanwhile, nobody knows whether a line begins here.
+        let mut window = Window::behind(self.files.byte_before(slot_of(stream), from, end).ok().flatten());
         while !cancel.is_set() {
             match scan.next_run()? {
                 Scanned::Run(run) => {
                     let before = window.bytes.len();
                     window.bytes.extend_from_slice(run.bytes);
-                    let new_ends = run.ends.iter().filter(|(_, seq)| *seq >= new);
-                    window.new_ends.extend(new_ends.map(|(end, seq)| (before + end, *seq)));
+                    for (end, seq) in run.ends {
+                        match *seq >= new {
+                            true => window.new_ends.push((before + end, *seq)),
+                            false => window.searched = before + end,
+                        }
+                    }
                     if window.has_enough()
                         && let Some(found) = window.search(regex)
                     {
@@ -197,8 +201,7 @@ impl OutputSearch {
         if held > new {
             return Ok(Some(held));
         }
-        let counted = self.after.saturating_add(1).max(held);
-        self.files.first_of_last_bytes_in(slot, WINDOW_BYTES as u64, counted, new).map(Some)
+        self.files.first_of_last_bytes_in(slot, WINDOW_BYTES as u64, held, new).map(Some)
     }
 }
 
@@ -206,11 +209,21 @@ impl OutputSearch {
 #[derive(Default)]
 struct Window {
     bytes: Vec<u8>,
+    /// So many bytes no match may begin with. They say whether a line begins behind them.
+    context: usize,
+    /// In so many bytes nothing is new, and no match that counts ends.
+    searched: usize,
     /// Where each new entry ends, and its number.
     new_ends: Vec<(usize, Seq)>,
 }
 
 impl Window {
+    /// The window that follows this byte, if it is known.
+    fn behind(byte: Option<u8>) -> Self {
+        let bytes: Vec<u8> = byte.into_iter().collect();
+        Self { context: bytes.len(), searched: bytes.len(), bytes, new_ends: Vec::new() }
+    }
+
     /// Whether so much is new that to search the rest again costs little beside it.
     fn has_enough(&self) -> bool {
         self.bytes.len() >= 2 * WINDOW_BYTES
@@ -219,11 +232,18 @@ impl Window {
     /// The first match, if anything is new. Then only so much is kept as may begin a match.
     fn search(&mut self, regex: &Regex) -> Option<(Seq, Bytes)> {
         let (_, last) = *self.new_ends.last()?;
-        if let Some(found) = regex.find(&self.bytes) {
-            let completed = self.new_ends.iter().find(|(end, _)| *end >= found.end()).map_or(last, |(_, seq)| *seq);
-            return Some((completed, Bytes::copy_from_slice(&found.as_bytes()[..found.len().min(MATCH_BYTES)])));
+        let mut at = self.context;
+        while let Some(found) = regex.find_at(&self.bytes, at) {
+            if found.end() > self.searched {
+                let completed = self.new_ends.iter().find(|(end, _)| *end >= found.end()).map_or(last, |(_, seq)| *seq);
+                return Some((completed, Bytes::copy_from_slice(&found.as_bytes()[..found.len().min(MATCH_BYTES)])));
+            }
+            at = found.end().max(at + 1);
         }
-        self.bytes.drain(..self.bytes.len().saturating_sub(WINDOW_BYTES));
+        let passed = self.bytes.len().saturating_sub(WINDOW_BYTES + 1);
+        self.bytes.drain(..passed);
+        self.context = if passed > 0 { 1 } else { self.context };
+        self.searched = self.bytes.len();
         self.new_ends.clear();
         None
     }
