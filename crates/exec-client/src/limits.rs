@@ -15,6 +15,10 @@ pub const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(10);
 /// read) is made anew after so long. The transport notices a dead connection much earlier.
 pub const LONG_CALL: Duration = Duration::from_secs(3600);
 
+/// How long the last attempt of a series is waited for, or as long as the series if that is shorter: a server that is slow to
+/// answer may be back.
+pub const LAST_ATTEMPT_TIME: Duration = Duration::from_secs(5);
+
 /// How long we try to resume a session over a network. Codex's server keeps it for 30 s.
 pub const GIVE_UP_NETWORK: Duration = Duration::from_secs(25);
 

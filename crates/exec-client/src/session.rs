@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
 
-use crate::limits::{BACKOFF_FIRST, BACKOFF_MOST, QUICK_REDIAL_TIME, QUICK_REDIALS};
+use crate::limits::{BACKOFF_FIRST, BACKOFF_MOST, LAST_ATTEMPT_TIME, QUICK_REDIAL_TIME, QUICK_REDIALS};
 
 /// What to do now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,10 +101,22 @@ pub struct Session {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Idle,
-    Dialing(Attempt),
-    Initializing { attempt: Attempt, until: Instant },
-    BackingOff { attempt: Attempt, until: Instant },
-    Live { attempts: u32 },
+    /// `until`: when nobody waits for this attempt any more, if it is of a series.
+    Dialing {
+        attempt: Attempt,
+        until: Option<Instant>,
+    },
+    Initializing {
+        attempt: Attempt,
+        until: Instant,
+    },
+    BackingOff {
+        attempt: Attempt,
+        until: Instant,
+    },
+    Live {
+        attempts: u32,
+    },
     Ended,
 }
 
@@ -115,6 +127,14 @@ struct Attempt {
     number: u32,
     /// When the series ends; `None` if this is its only attempt.
     give_up_at: Option<Instant>,
+}
+
+impl Attempt {
+    /// Until when it is waited for, if it is one of a series: as long as that lasts. The last one, which may begin when the
+    /// series ends, has some time of its own.
+    fn waited_for_until(&self, now: Instant, timeouts: &SessionTimeouts) -> Option<Instant> {
+        self.give_up_at.map(|at| at.max(now + LAST_ATTEMPT_TIME.min(timeouts.give_up)))
+    }
 }
 
 impl Session {
@@ -135,7 +155,7 @@ impl Session {
     pub fn connection_wanted(&mut self) -> Vec<Effect> {
         match self.state {
             State::Idle => {
-                self.state = State::Dialing(Attempt { number: 1, give_up_at: None });
+                self.state = State::Dialing { attempt: Attempt { number: 1, give_up_at: None }, until: None };
                 vec![Effect::Dial]
             }
             _ => Vec::new(),
@@ -144,8 +164,10 @@ impl Session {
 
     /// The connection is made.
     pub fn connected(&mut self, now: Instant) -> Vec<Effect> {
-        let State::Dialing(attempt) = self.state else { return Vec::new() };
-        self.state = State::Initializing { attempt, until: now + self.timeouts.initialize };
+        let State::Dialing { attempt, .. } = self.state else { return Vec::new() };
+        let until = now + self.timeouts.initialize;
+        let until = attempt.waited_for_until(now, &self.timeouts).map_or(until, |bound| bound.min(until));
+        self.state = State::Initializing { attempt, until };
         vec![Effect::Initialize { resume: self.id.clone() }]
     }
 
@@ -170,7 +192,7 @@ impl Session {
     /// The attempt did not lead to a session.
     pub fn attempt_failed(&mut self, now: Instant, error: AttemptError) -> Vec<Effect> {
         let (attempt, connected) = match self.state {
-            State::Dialing(attempt) => (attempt, false),
+            State::Dialing { attempt, .. } => (attempt, false),
             State::Initializing { attempt, .. } => (attempt, true),
             _ => return Vec::new(),
         };
@@ -203,7 +225,7 @@ impl Session {
                 if carried_data {
                     let attempt = Attempt { number: 1, give_up_at };
                     let Some(until) = self.rest_until(now) else {
-                        self.state = State::Dialing(attempt);
+                        self.state = State::Dialing { attempt, until: attempt.waited_for_until(now, &self.timeouts) };
                         return vec![Effect::DropConnection, Effect::Dial];
                     };
                     self.state = State::BackingOff { attempt, until };
@@ -259,11 +281,19 @@ impl Session {
     pub fn tick(&mut self, now: Instant) -> Vec<Effect> {
         match self.state {
             State::BackingOff { attempt, until } if until <= now => {
-                self.state = State::Dialing(attempt);
+                self.state = State::Dialing { attempt, until: attempt.waited_for_until(now, &self.timeouts) };
                 vec![Effect::Dial]
             }
-            State::Initializing { until, .. } if until <= now => {
-                let why = format!("initialize was not answered within {:?}", self.timeouts.initialize);
+            State::Dialing { until: Some(until), .. } if until <= now => {
+                let mut effects = vec![Effect::DropConnection];
+                effects.extend(self.attempt_failed(now, AttemptError::Transient("the server does not answer".into())));
+                effects
+            }
+            State::Initializing { attempt, until } if until <= now => {
+                let why = match attempt.give_up_at {
+                    Some(at) if at <= now => "initialize was not answered".to_owned(),
+                    _ => format!("initialize was not answered within {:?}", self.timeouts.initialize),
+                };
                 self.attempt_failed(now, AttemptError::Transient(why))
             }
             _ => Vec::new(),
@@ -284,6 +314,7 @@ impl Session {
     pub fn next_deadline(&self) -> Option<Instant> {
         match self.state {
             State::BackingOff { until, .. } | State::Initializing { until, .. } => Some(until),
+            State::Dialing { until, .. } => until,
             _ => None,
         }
     }
@@ -301,9 +332,9 @@ impl Session {
     /// The number of the attempt that is under way, if one is.
     pub fn attempt(&self) -> Option<u32> {
         match &self.state {
-            State::Dialing(attempt) | State::Initializing { attempt, .. } | State::BackingOff { attempt, .. } => {
-                Some(attempt.number)
-            }
+            State::Dialing { attempt, .. }
+            | State::Initializing { attempt, .. }
+            | State::BackingOff { attempt, .. } => Some(attempt.number),
             _ => None,
         }
     }
@@ -311,9 +342,9 @@ impl Session {
     /// When the series of attempts that is under way ends, if one is.
     pub fn give_up_at(&self) -> Option<Instant> {
         match &self.state {
-            State::Dialing(attempt) | State::Initializing { attempt, .. } | State::BackingOff { attempt, .. } => {
-                attempt.give_up_at
-            }
+            State::Dialing { attempt, .. }
+            | State::Initializing { attempt, .. }
+            | State::BackingOff { attempt, .. } => attempt.give_up_at,
             _ => None,
         }
     }
@@ -410,6 +441,36 @@ mod tests {
             [Effect::DropConnection, Effect::Dial],
             "time has passed"
         );
+    }
+
+    #[test]
+    fn an_attempt_that_gets_no_answer_ends_with_its_series() {
+        let began = Instant::now();
+        for dialed in [false, true] {
+            let mut session = live(began);
+            session.timeouts.give_up = Duration::from_secs(1);
+            session.connection_lost(began, "cut", true);
+            if dialed {
+                session.connected(began);
+            }
+            let end = began + Duration::from_secs(1);
+            assert_eq!(session.next_deadline(), Some(end));
+            let effects = session.tick(end);
+            let why = if dialed { "initialize was not answered" } else { "the server does not answer" };
+            let why = format!("gave up after 1s and 1 tries: {why}");
+            let loss = SessionLoss { kind: LossKind::Unreachable, why };
+            assert_eq!(effects, [Effect::DropConnection, Effect::LoseSession(loss)]);
+        }
+        // The last one begins with the end of its series.
+        let mut session = live(began);
+        session.connection_lost(began, "cut", true);
+        let mut now = began;
+        while now < began + TIMEOUTS.give_up {
+            session.attempt_failed(now, AttemptError::Transient("refused".into()));
+            now = session.next_deadline().expect("it is tried again");
+            assert_eq!(session.tick(now), [Effect::Dial]);
+        }
+        assert_eq!(session.next_deadline(), Some(now + LAST_ATTEMPT_TIME));
     }
 
     #[test]
