@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use exec_core::limits::{KEEPER_EXIT_TIMEOUT, WRITE_BYTES};
+use exec_core::limits::{KEEPER_EXIT_TIMEOUT, TREE_EXIT_TIMEOUT, WRITE_BYTES};
 use exec_core::{Command, Page, ProcessId, Seq, Signal, TerminalSize, WriteId};
 use exec_env::process::{
     LogFollower, ProcessError, ProcessInfo, ProcessReason, ProcessVerb, Processes, ReadQuery, Signalled, Started,
@@ -25,6 +25,7 @@ use exec_env::view::{View, ViewQuery};
 use exec_env::{BoxFuture, NetworkDecider};
 use exec_keeper::protocol::{KeeperEvent, KeeperRequest, ProcessRecord, SignalKey, start_under_way};
 use exec_keeper::spool::directory::SpoolDirectory;
+use futures_util::future::join_all;
 use rustix::io::Errno;
 use rustix::termios::Winsize;
 use tokio::runtime::Handle;
@@ -159,6 +160,14 @@ impl LocalProcesses {
 
     pub(crate) async fn end(&self) {
         let keeper = &self.table.keeper;
+        // Before the keeper, so that each is known to have been ended, and not only that nobody knows how it did.
+        let mut running: Vec<Arc<Process>> = self.table.lock().by_number.values().cloned().collect();
+        running.retain(|process| process.head().exit.is_none());
+        let ends = running.iter().map(|process| async {
+            let _ = self.terminate(process.id(), Duration::ZERO).await;
+            let _ = process.log().watch().wait_for(|head| head.exit.is_some()).await;
+        });
+        let _ = tokio::time::timeout(TREE_EXIT_TIMEOUT, join_all(ends)).await;
         let ending = async {
             let _ = keeper.send(&KeeperRequest::Shutdown).await;
             // The keeper closes the connection when every process tree is gone.
