@@ -89,6 +89,7 @@ pub(crate) fn wire_until(until: WaitCondition) -> wire::Until {
     match until {
         WaitCondition::Exited => wire::Until::Exited,
         WaitCondition::Closed => wire::Until::Closed,
+        WaitCondition::TreeEnded => wire::Until::TreeEnded,
         WaitCondition::Output { regex, after } => wire::Until::Output { regex, after_seq: after },
         WaitCondition::Silence(quiet) => {
             wire::Until::Silence { silent_ms: round_up_to_millis(quiet).unwrap_or(i64::MAX as u64) }
@@ -102,6 +103,7 @@ pub(crate) fn waited(outcome: wire::WaitOutcome) -> Result<Waited, Exit> {
     Ok(match outcome {
         wire::WaitOutcome::Exited { exit: how } => Waited::Exited(how.into()),
         wire::WaitOutcome::Closed { exit: how } => Waited::Closed(how.into()),
+        wire::WaitOutcome::TreeEnded { exit: how } => Waited::TreeEnded(how.into()),
         wire::WaitOutcome::Matched { seq, text } => Waited::Matched { seq, text: text.0 },
         wire::WaitOutcome::Silent => Waited::Silent,
         wire::WaitOutcome::Listening { port } => Waited::Listening { port },

@@ -160,6 +160,16 @@ pub struct Terminated {
     pub left: u32,
 }
 
+/// How long [`has_tree_ended`] waits for the answer. An environment has it at once, and may be far away or busy.
+const TREE_ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// Whether nothing is left of the tree of a process. To forget a process ends its tree, so whoever forgets one only to make room
+/// asks this first: what it has left behind may be a server that somebody uses. `false` also if nobody can tell.
+pub async fn has_tree_ended(processes: &dyn Processes, id: &ProcessId) -> bool {
+    let waited = processes.wait(id, WaitCondition::TreeEnded, Some(TREE_ANSWER_TIME)).await;
+    matches!(waited, Ok(Waited::TreeEnded(_)))
+}
+
 /// What to wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitCondition {
@@ -167,11 +177,14 @@ pub enum WaitCondition {
     Exited,
     /// The log is complete.
     Closed,
-    /// Output after `after` matches a regular expression. A match may span entries of one stream.
+    /// Nothing is left of the process tree: neither the leader nor anything that it has started, whether that holds its
+    /// output or not.
+    TreeEnded,
+    /// A regular expression matches output that is completed after `after`. A match may span entries of one stream.
     Output {
         /// Over bytes, in the syntax of the `regex` crate; within the bounds of [`wait_expression`].
         regex: String,
-        /// Only output after this entry counts.
+        /// A match that ends in this entry, or in one before it, does not count; one that began there may.
         after: Seq,
     },
     /// There was no output for this long.
@@ -199,6 +212,8 @@ pub enum Waited {
     Exited(Exit),
     /// The log is complete.
     Closed(Exit),
+    /// Nothing is left of the process tree.
+    TreeEnded(Exit),
     /// The expression matched.
     Matched {
         /// The entry that completed the match.

@@ -40,6 +40,7 @@ pub(crate) fn until(until: wire::Until) -> WaitCondition {
     match until {
         wire::Until::Exited => WaitCondition::Exited,
         wire::Until::Closed => WaitCondition::Closed,
+        wire::Until::TreeEnded => WaitCondition::TreeEnded,
         wire::Until::Output { regex, after_seq } => WaitCondition::Output { regex, after: seq(after_seq) },
         wire::Until::Silence { silent_ms } => WaitCondition::Silence(Duration::from_millis(silent_ms)),
         wire::Until::Port { port } => WaitCondition::Port(port),
@@ -50,6 +51,7 @@ pub(crate) fn waited(waited: Waited) -> wire::WaitOutcome {
     match waited {
         Waited::Exited(end) => wire::WaitOutcome::Exited { exit: end.into() },
         Waited::Closed(end) => wire::WaitOutcome::Closed { exit: end.into() },
+        Waited::TreeEnded(end) => wire::WaitOutcome::TreeEnded { exit: end.into() },
         Waited::Matched { seq, text } => wire::WaitOutcome::Matched { seq, text: Base64(text) },
         Waited::Silent => wire::WaitOutcome::Silent,
         Waited::Listening { port } => wire::WaitOutcome::Listening { port },

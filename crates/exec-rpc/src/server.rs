@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use exec_env::process::{ProcessInfo, ProcessReason, Unreachable, WaitCondition};
+use exec_env::process::{ProcessInfo, ProcessReason, Unreachable, WaitCondition, has_tree_ended};
 use exec_env::registry::{EnvironmentState, LOCAL, OnlyEnvironment};
 use exec_env::{BoxFuture, EnvironmentRegistry, MachineInfo, SharedEnvironment};
 use exec_transport::{Connection, Peer};
@@ -469,18 +469,21 @@ impl Server {
             let surplus = session.process_count().saturating_sub(CLOSED_PROCESSES / 2);
             let closed = listed.iter().filter(|info| info.head.closed);
             let closed = closed.filter_map(|info| self.find_listed(environment, info));
-            let own = closed.filter(|(owner, _)| owner.id == session.id);
-            for (_, process) in own.take(surplus) {
+            let own = closed.filter(|(owner, _)| owner.id == session.id).map(|(_, process)| async move {
+                has_tree_ended(process.environment.processes(), &process.id).await.then_some(process)
+            });
+            for process in join_all(own).await.into_iter().flatten().take(surplus) {
                 self.forget(&session, &process).await;
             }
         }
         let now = Instant::now();
+        let mut kept_long = Vec::new();
         for info in &listed {
             match self.find_listed(environment, info) {
                 Some((session, process))
                     if info.head.closed && process.record_closed(now) >= process.keep_time(self.options.keep_max) =>
                 {
-                    self.forget(&session, &process).await;
+                    kept_long.push(self.forget_unless_left(session, process));
                 }
                 Some(_) => {}
                 None if self.is_orphan(environment, info) => {
@@ -488,6 +491,14 @@ impl Server {
                 }
                 None => {}
             }
+        }
+        join_all(kept_long).await;
+    }
+
+    /// Forgets a closed process, but not while something that it has started lives on: that would end it.
+    async fn forget_unless_left(&self, session: Arc<Session>, process: Arc<SessionProcess>) {
+        if has_tree_ended(process.environment.processes(), &process.id).await {
+            self.forget(&session, &process).await;
         }
     }
 

@@ -402,7 +402,7 @@ async fn wait(
     deadline: Option<Duration>,
 ) -> Result<Value, Failure> {
     Ok(match machine.processes().wait(&id, until, deadline).await? {
-        Waited::Exited(exit) | Waited::Closed(exit) => shown_exit(&exit),
+        Waited::Exited(exit) | Waited::Closed(exit) | Waited::TreeEnded(exit) => shown_exit(&exit),
         Waited::Matched { seq, text } => Value::map([("seq", seq.into()), ("text", text.into())]),
         Waited::Silent => Value::Null,
         Waited::Listening { port } => port.into(),

@@ -29,9 +29,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use exec_core::{Command, Exit, ExitStatus, Head, Io, ProcessId, Seq, Stall, Stream, TerminalSize};
-use exec_env::process::{DENIAL_SIGNAL, DENIAL_WORDS, ProcessInfo, ProcessReason, Terminated, WaitCondition, Waited};
+use exec_env::process::{
+    DENIAL_SIGNAL, DENIAL_WORDS, ProcessInfo, ProcessReason, Terminated, WaitCondition, Waited, has_tree_ended,
+};
 use exec_env::screen::{Screen, ScreenQuery};
 use exec_env::view::{Grep, View, ViewQuery};
+use futures_util::future::join_all;
 
 use crate::environments::{Environments, TargetEnvironment};
 pub use error::{ShellError, input_failed};
@@ -466,10 +469,18 @@ impl Shell {
             |number: &&SessionNumber| !listed.iter().any(|info| SessionNumber::of(&info.id) == Some(**number));
         let unlisted = starting.iter().filter(is_unlisted).count();
         let mut forgotten = Vec::new();
+        if listed.len() + unlisted < SESSIONS {
+            return Ok(forgotten);
+        }
+        // To forget a session ends what it has left behind, which may be a server that is used.
+        let closed = listed.iter().filter(|info| info.head.closed).map(|info| async {
+            has_tree_ended(target.environment.processes(), &info.id).await.then(|| info.id.clone())
+        });
+        let ended: HashSet<ProcessId> = join_all(closed).await.into_iter().flatten().collect();
         while listed.len() + unlisted >= SESSIONS {
             // Those whose end was seen come first, then the oldest.
             let seen = |info: &ProcessInfo| self.was_seen_to_its_end(info);
-            let finished = listed.iter().enumerate().filter(|(_, info)| info.head.closed);
+            let finished = listed.iter().enumerate().filter(|(_, info)| ended.contains(&info.id));
             let Some((index, _)) = finished.min_by_key(|(index, info)| (!seen(info), *index)) else {
                 let running = listed.iter().filter_map(|info| SessionSummary::of(info, &target.id)).collect();
                 return Err(ShellError::TooManySessions { running });

@@ -90,7 +90,7 @@ async fn wait_locally(link: &Link, id: &ProcessId, until: WaitCondition) -> Resu
             wait_for_output(link, id, &regex, after).await
         }
         WaitCondition::Silence(quiet) => wait_for_silence(link, id, quiet).await,
-        WaitCondition::Port(_) => Err(unsupported(Method::ProcessWait).into()),
+        WaitCondition::Port(_) | WaitCondition::TreeEnded => Err(unsupported(Method::ProcessWait).into()),
     }
 }
 

@@ -165,7 +165,7 @@ async fn wait_for(tools: &Tools, call: &Call) -> ToolOutcome {
     };
     let happened = match &waited.waited {
         None => "the session ended first".to_owned(),
-        Some(Waited::Exited(_) | Waited::Closed(_)) => "exited".to_owned(),
+        Some(Waited::Exited(_) | Waited::Closed(_) | Waited::TreeEnded(_)) => "exited".to_owned(),
         Some(Waited::Matched { text, .. }) => format!("matched {:?}", String::from_utf8_lossy(text)),
         Some(Waited::Silent) => "silent".to_owned(),
         Some(Waited::Listening { port }) => format!("listening on port {port}"),

@@ -102,6 +102,25 @@ pub async fn a_bad_expression_is_refused(env: &TestEnvironment) {
     assert!(matches!(reason, Err(ProcessReason::BadRegex { .. })), "{reason:?}");
 }
 
+/// What was printed before the place that is waited from says whether a line begins there, and may begin a match.
+pub async fn a_match_is_completed_behind_the_place_and_may_begin_before_it(env: &TestEnvironment) {
+    let script = "out-raw not- ; read-line ; say ready ; read-line ; say ready ; wait-forever";
+    let process = env.start_with_stdin("p", script).await;
+    let mut reader = process.reader().await;
+    reader.read_until("not-", |seen| seen.printed() == "not-").await;
+    let line = || output("(?m)^ready$", 1);
+    let (waited, ()) = tokio::join!(process.wait(output("not-ready", 1)), async {
+        assert_eq!(process.wait_at_most(line(), SHORT).await, Ok(Waited::DeadlinePassed));
+        process.write("1", "\n").await;
+    });
+    assert_eq!(waited, Ok(matched(2, "not-ready")));
+    assert_eq!(process.wait_at_most(line(), SHORT).await, Ok(Waited::DeadlinePassed));
+    assert_eq!(process.wait_at_most(output("not-ready", 2), SHORT).await, Ok(Waited::DeadlinePassed));
+    process.write("2", "\n").await;
+    assert_eq!(process.wait(line()).await, Ok(matched(3, "ready")));
+    assert_eq!(process.wait(output("ready", 1)).await, Ok(matched(2, "ready")));
+}
+
 /// Nothing comes after the log is complete.
 /// Compiling takes memory and time, which a bound on the expression bounds.
 pub async fn an_expression_of_the_longest_length_is_waited_for_and_a_longer_one_refused(env: &TestEnvironment) {
@@ -129,6 +148,26 @@ pub async fn a_match_that_began_long_before_is_found_when_it_is_completed(env: &
     };
     let (waited, ()) = tokio::join!(process.wait(whole()), feeding);
     assert!(matches!(&waited, Ok(Waited::Matched { text, .. }) if text == "begin\nso far\nend"), "{waited:?}");
+}
+
+/// Whether it holds the output or not.
+pub async fn the_end_of_a_tree_is_that_of_all_that_the_process_has_started(env: &TestEnvironment) {
+    let (first, second) = (env.semaphore("first"), env.semaphore("second"));
+    let script = format!(
+        "setsid [ close-stdout ; close-stderr ; {} ] ; fork [ {} ] ; say x ; exit 3",
+        first.acquire(),
+        second.acquire()
+    );
+    let process = env.start("p", &script).await;
+    let exit = process.exit().await;
+    let tree_ended = || process.wait_at_most(WaitCondition::TreeEnded, SHORT);
+    assert_eq!(tree_ended().await, Ok(Waited::DeadlinePassed));
+    second.release();
+    assert_eq!(process.wait(WaitCondition::Closed).await, Ok(Waited::Closed(exit)));
+    assert_eq!(tree_ended().await, Ok(Waited::DeadlinePassed), "one has closed its output and lives on");
+    first.release();
+    assert_eq!(process.wait(WaitCondition::TreeEnded).await, Ok(Waited::TreeEnded(exit)));
+    assert_eq!(process.wait(WaitCondition::TreeEnded).await, Ok(Waited::TreeEnded(exit)));
 }
 
 pub async fn waiting_for_what_cannot_come_any_more_is_an_error(env: &TestEnvironment) {

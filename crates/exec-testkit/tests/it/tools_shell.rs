@@ -564,6 +564,30 @@ async fn finished_sessions_make_room_and_running_ones_are_never_ended_for_that()
     shell.start(idle()).await.expect("there is room again");
 }
 
+/// Also if it has closed the output, as a server that was started in the background does.
+#[tokio::test]
+async fn what_a_finished_session_has_left_running_is_never_ended_to_make_room() {
+    let (env, shell) = machine().await;
+    let pid_file = env.scratch().join("pid");
+    let server = format!("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $! > {}", pid_file.display());
+    let left = exec(&shell, request(&server)).await;
+    assert!(matches!(left.state, SessionState::Exited { open: false, .. }), "{left:?}");
+    let pid = std::fs::read_to_string(&pid_file).expect("it was written").trim().to_owned();
+    let mut forgotten = Vec::new();
+    for number in 0..SESSIONS + 3 {
+        forgotten.extend(exec(&shell, request(&format!("echo {number}"))).await.forgotten);
+    }
+    assert_eq!(forgotten.len(), 4);
+    assert!(!forgotten.contains(&left.session) && is_running(&pid));
+    shell.kill(left.session, Some(Duration::ZERO)).await.expect("it is known");
+    assert!(!is_running(&pid));
+}
+
+fn is_running(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with(['Z', 'X']))
+}
+
 #[tokio::test]
 async fn errors_say_what_to_do_next() {
     let (_env, shell) = machine().await;

@@ -31,7 +31,11 @@ pub enum ShellError {
     #[error(transparent)]
     EnvironmentUnavailable(#[from] EnvironmentUnavailable),
     /// As many sessions run as are allowed.
-    #[error("{} sessions are running, which is the most: end one with kill_session first: {}", running.len(), one_line_each(running))]
+    #[error(
+        "{} sessions are running or have left something running, which is the most: end one with kill_session first: {}",
+        running.len(),
+        one_line_each(running)
+    )]
     TooManySessions { running: Vec<SessionSummary> },
     /// Its stdin was never open, or is closed.
     #[error(

@@ -257,11 +257,13 @@ pub enum Until {
     Exited,
     /// The end of the log.
     Closed,
+    /// The end of the leader and of everything that it has started, whether that holds its output or not.
+    TreeEnded,
     /// Output that matches; a match may span chunks of one stream.
     Output {
         /// The expression, over bytes.
         regex: String,
-        /// Only output after this number.
+        /// A match that ends in the chunk with this number, or in one before it, does not count; one that began there may.
         #[serde(default)]
         after_seq: u64,
     },
@@ -286,6 +288,8 @@ pub enum WaitOutcome {
     Exited { exit: Exit },
     /// The log is complete, as was waited for.
     Closed { exit: Exit },
+    /// Nothing is left of the process tree, as was waited for.
+    TreeEnded { exit: Exit },
     /// The expression matched.
     Matched {
         /// The chunk that completed the match.
