@@ -24,6 +24,7 @@ pub mod limits;
 pub mod list;
 mod overlay;
 mod paths;
+mod patterns;
 pub mod read;
 mod similar;
 mod text_file;

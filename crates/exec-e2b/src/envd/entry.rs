@@ -35,11 +35,11 @@ pub(super) async fn entry_with(files: &UserFiles, path: &Path, accounts: &Accoun
             }
             Ok(entry)
         }
-        Err(error) if error.is_not_found() => match files.read_link(path, LinkPolicy::Follow).await {
+        // It may be a link to nothing, in a circle, or through what is no directory.
+        Err(error) => match files.read_link(path, LinkPolicy::Follow).await {
             Ok(text) => Ok(broken_link_json(path, &text)),
             Err(_) => Err(error),
         },
-        Err(error) => Err(error),
     }
 }
 

@@ -65,8 +65,12 @@ pub(super) async fn make_dir(call: &Call, request: PathRequest) -> Result<Value,
 pub(super) async fn rename(call: &Call, request: MoveRequest) -> Result<Value, ServiceError> {
     let files = call.files().await?;
     let (source, destination) = (files.resolve(&request.source).await?, files.resolve(&request.destination).await?);
-    // What is missing is the source, and the destination's directory is made.
-    files.metadata(&source, LinkPolicy::Follow).await?;
+    // What is missing is the source, and the destination's directory is made. A link is there, wherever it leads.
+    if let Err(error) = files.metadata(&source, LinkPolicy::Follow).await
+        && files.read_link(&source, LinkPolicy::Follow).await.is_err()
+    {
+        return Err(error.into());
+    }
     make_parents(&files, &destination).await?;
     files.rename(&source, &destination, RenameOptions::default()).await?;
     Ok(json!({ "entry": entry(&call.sandbox, &files, &destination).await? }))

@@ -24,8 +24,8 @@ use crate::call::Call;
 use crate::server::Tools;
 use shapes::{
     ApplyPatchArguments, ChangedFile, ChangedResult, EditArguments, EditManyArguments, EditResult, FileChange,
-    FileResult, FindArguments, FoundResult, ListArguments, Mode, ReadArguments, SearchArguments, ViewImageArguments,
-    WriteArguments,
+    FileResult, FindArguments, FoundResult, ListArguments, Mode, ReadArguments, SearchArguments, SearchResult,
+    UnreadFile, ViewImageArguments, WriteArguments,
 };
 
 /// What a policy says to whoever may not write, and to whoever may not even read. A file may have such rights, and a mount be
@@ -72,7 +72,7 @@ fn looking_tools() -> [ToolEntry; 5] {
             run: |tools, call| Box::pin(find_files(tools, call)),
         },
         ToolEntry {
-            tool: tool::<SearchArguments, FoundResult>(
+            tool: tool::<SearchArguments, SearchResult>(
                 "search_files",
                 "Search in files",
                 "Searches the lines of files for a regular expression, without what .gitignore excludes. Shows the lines, the \
@@ -336,7 +336,14 @@ async fn search_files(tools: &Tools, call: &Call) -> ToolOutcome {
     match call.attend(files.grep(request)).await? {
         Ok(found) => {
             let (text, truncated, count) = (found.text(), found.truncated, found.matches);
-            Ok(structured(text.clone(), &FoundResult { text, truncated, count }).into())
+            let unread = found.problems.iter();
+            let unread = unread.map(|problem| UnreadFile {
+                path: problem.path.display().to_string(),
+                why: problem.reason.to_string(),
+            });
+            let (unread_count, unread) = (found.unreadable_files, unread.collect());
+            let result = SearchResult { text: text.clone(), truncated, count, unread_count, unread };
+            Ok(structured(text, &result).into())
         }
         Err(error) => Ok(file_failure(tools, &error).into()),
     }

@@ -570,12 +570,12 @@ async fn what_a_finished_session_has_left_running_is_never_ended_to_make_room() 
     let (env, shell) = machine().await;
     let pid_file = env.scratch().join("pid");
     let server = format!("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $! > {}", pid_file.display());
-    let left = exec(&shell, request(&server)).await;
+    let left = exec(&shell, request(server)).await;
     assert!(matches!(left.state, SessionState::Exited { open: false, .. }), "{left:?}");
     let pid = std::fs::read_to_string(&pid_file).expect("it was written").trim().to_owned();
     let mut forgotten = Vec::new();
     for number in 0..SESSIONS + 3 {
-        forgotten.extend(exec(&shell, request(&format!("echo {number}"))).await.forgotten);
+        forgotten.extend(exec(&shell, request(format!("echo {number}"))).await.forgotten);
     }
     assert_eq!(forgotten.len(), 4);
     assert!(!forgotten.contains(&left.session) && is_running(&pid));

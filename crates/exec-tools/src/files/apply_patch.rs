@@ -2,7 +2,9 @@
 //!
 //! A patch that fits changes the same files to the same contents as Codex's own tool does; the comparison with the real one
 //! is in exec-testkit. Different on purpose: if a part does not fit, nothing is changed (Codex keeps the parts before it); a
-//! file that is moved keeps its permission bits; and a file that is moved onto itself stays (Codex removes it).
+//! file that is moved keeps its permission bits; a file that is moved onto itself stays (Codex removes it); a link is deleted
+//! wherever it leads (Codex deletes only links to files); and a link that is deleted gets no file in its place in the same
+//! patch, which is refused.
 //!
 //! [`parser`] reads the patch, `matching` finds the lines; both are pure.
 
@@ -18,7 +20,7 @@ use super::overlay::{ChangedFiles, Overlay, always_changed};
 use super::similar::similar_places;
 use super::{FileToolError, FileTools};
 use matching::NoMatch;
-use parser::{Hunk, Patch};
+use parser::{Chunk, Hunk, Patch};
 
 /// A patch to apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +60,8 @@ impl FileTools {
                 let Ok(text) = std::str::from_utf8(&loaded.bytes) else {
                     return Err(FileToolError::Binary { path });
                 };
-                let updated =
-                    matching::update(text, chunks).map_err(|no_match| mismatch(path.clone(), text, no_match))?;
+                let updated = matching::update(text, chunks)
+                    .map_err(|no_match| mismatch(path.clone(), text, chunks, no_match))?;
                 let Some(to) = move_to else { return overlay.write(&path, updated.into()).await };
                 let to = self.resolve(to)?;
                 overlay.write(&to, updated.into()).await?;
@@ -73,10 +75,12 @@ impl FileTools {
     }
 }
 
-fn mismatch(path: PathBuf, text: &str, no_match: NoMatch) -> FileToolError {
+fn mismatch(path: PathBuf, text: &str, chunks: &[Chunk], no_match: NoMatch) -> FileToolError {
     let expected = match no_match {
         NoMatch::Context(line) => line,
         NoMatch::Lines(lines) => lines.join("\n"),
     };
-    FileToolError::PatchMismatch { path, similar: similar_places(text, &expected), expected }
+    // Codex does not find such a first line either. Nobody sees the mark, so it is told.
+    let hidden_mark = text.strip_prefix('\u{feff}').is_some_and(|text| matching::update(text, chunks).is_ok());
+    FileToolError::PatchMismatch { path, similar: similar_places(text, &expected), expected, hidden_mark }
 }

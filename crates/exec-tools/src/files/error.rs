@@ -109,6 +109,8 @@ pub enum FileToolError {
         expected: String,
         /// What resembles them most, best first.
         similar: Vec<SimilarPlace>,
+        /// They would be, but for the byte order mark that the file begins with.
+        hidden_mark: bool,
     },
     /// The changes contradict each other.
     Conflict {
@@ -201,9 +203,16 @@ impl fmt::Display for FileToolError {
             }
             Self::BadPatch { line: Some(line), why } => write!(f, "the patch cannot be read, line {line}: {why}"),
             Self::BadPatch { line: None, why } => write!(f, "the patch cannot be read: {why}"),
-            Self::PatchMismatch { path, expected, similar } => {
+            Self::PatchMismatch { path, expected, similar, hidden_mark } => {
                 write!(f, "no change was made: these lines of the patch are not in {path:?}:\n{expected}")?;
-                write_similar(f, similar)
+                match hidden_mark {
+                    true => write!(
+                        f,
+                        "\nthe file begins with a byte order mark (U+FEFF), which belongs to its first line: edit a text \
+                         within that line, or begin the line with the mark in the patch, too"
+                    ),
+                    false => write_similar(f, similar),
+                }
             }
             Self::NotAnImage { path, what } => write!(
                 f,

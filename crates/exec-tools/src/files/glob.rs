@@ -8,6 +8,7 @@ use exec_env::files::limits::GLOB_PATHS as MOST_PATHS;
 
 use super::limits::GLOB_PATHS;
 use super::paths::shown;
+use super::patterns::pattern_below;
 use super::{FileToolError, FileTools};
 
 /// What to find.
@@ -15,7 +16,8 @@ use super::{FileToolError, FileTools};
 pub struct GlobRequest {
     /// The directory to look in.
     pub path: PathBuf,
-    /// A path below it must match one of them: `*` within a name, `**` across names, `{a,b}`, `[a-z]`.
+    /// A path below it must match one of them: `*` within a name, `**` across names, `{a,b}`, `[a-z]`. They are relative to the
+    /// directory, and may begin with its path.
     pub patterns: Vec<String>,
     /// Also names that begin with a dot.
     pub hidden: bool,
@@ -66,9 +68,10 @@ impl FileTools {
             return Err(FileToolError::BadRequest { what });
         }
         let root = self.resolve(&request.path)?;
+        let patterns = request.patterns.iter().map(|pattern| pattern_below(&root, pattern));
         let query = GlobQuery {
             root: root.clone(),
-            patterns: request.patterns,
+            patterns: patterns.collect::<Result<_, _>>()?,
             ignore_files: request.ignore_files,
             hidden: request.hidden,
             max_paths: request.max_paths.min(MOST_PATHS),

@@ -3,16 +3,18 @@
 //! The search runs where the files are; this bounds what comes back, and stops it as soon as enough is known.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use exec_env::files::limits::{SEARCH_CONTEXT_LINES, SEARCH_LINE_BYTES};
 use exec_env::files::search::CaseSensitivity;
-use exec_env::files::{FileLines, Pattern, SearchItem, SearchLine, SearchQuery};
+use exec_env::files::{FileError, FileLines, Pattern, SearchItem, SearchLine, SearchQuery};
 
 use super::limits::{
-    GREP_BEFORE_BYTES, GREP_COUNT, GREP_FILES, GREP_LINE_BYTES, GREP_MATCHES, GREP_MATCHES_MAX, GREP_TEXT_BYTES,
+    GREP_BEFORE_BYTES, GREP_COUNT, GREP_FILES, GREP_LINE_BYTES, GREP_MATCHES, GREP_MATCHES_MAX, GREP_PROBLEMS,
+    GREP_TEXT_BYTES,
 };
 use super::paths::shown;
+use super::patterns::glob_below;
 use super::{FileToolError, FileTools};
 
 /// What to search for.
@@ -24,7 +26,8 @@ pub struct GrepRequest {
     pub pattern: Pattern,
     /// How upper and lower case are compared.
     pub case: CaseSensitivity,
-    /// Which files: `*.rs` includes, `!*.min.js` excludes, the last that matches decides. Empty: all.
+    /// Which files: `*.rs` includes, `!*.min.js` excludes, the last that matches decides. Empty: all. They are relative to the
+    /// directory, and may begin with its path.
     pub globs: Vec<String>,
     /// Leave out what `.gitignore`, `.ignore` and Git's own excludes say.
     pub ignore_files: bool,
@@ -87,6 +90,10 @@ pub struct Grepped {
     pub truncated: bool,
     /// Files that could not be read, or not whole.
     pub unreadable_files: u64,
+    /// The first [`GREP_PROBLEMS`] of them, and why.
+    pub problems: Vec<FileError>,
+    /// No file was searched, because none matches the globs.
+    pub globs_match_nothing: bool,
 }
 
 /// The matches of one file.
@@ -132,10 +139,30 @@ impl Grepped {
             out.push_str("; there may be more: narrow the pattern, the files or the directory, or ask for more");
         }
         if self.unreadable_files > 0 {
-            let _ = write!(out, "; {} could not be read whole", self.unreadable_files);
+            let _ = write!(out, "; {} could not be read whole: search it with a command", self.unreadable_files);
+        }
+        if self.globs_match_nothing {
+            out.push_str(
+                "; no file there matches `globs`, which are relative to `path`: `*.c` is every such file, `src/**` all in src",
+            );
         }
         out.push_str("]\n");
+        for problem in &self.problems {
+            let _ = writeln!(out, "  {}: {}", shown(&below(&self.root, &problem.path)), problem.reason);
+        }
+        let named = self.problems.len() as u64;
+        if named > 0 && self.unreadable_files > named {
+            let _ = writeln!(out, "  and {} more", self.unreadable_files - named);
+        }
         out
+    }
+}
+
+/// As paths of results are given: below the root, or the root itself.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    match path.strip_prefix(root) {
+        Ok(below) if !below.as_os_str().is_empty() => below.to_owned(),
+        _ => path.to_owned(),
     }
 }
 
@@ -166,7 +193,9 @@ impl FileTools {
             return Err(FileToolError::BadRequest { what });
         }
         let root = self.resolve(&request.path)?;
-        let mut results = self.files.search(query(&request, root.clone())).await?;
+        let query = query(&request, root.clone())?;
+        let chooses = query.globs.iter().any(|glob| !glob.starts_with('!'));
+        let mut results = self.files.search(query).await?;
         let mut collected = Collected::new(&request, root);
         loop {
             match results.next().await? {
@@ -182,6 +211,9 @@ impl FileTools {
                     found.searched_files = Some(summary.files);
                     found.truncated |= summary.truncated;
                     found.unreadable_files = summary.problem_count;
+                    found.problems = summary.problems;
+                    found.problems.truncate(GREP_PROBLEMS);
+                    found.globs_match_nothing = chooses && summary.files == 0 && summary.problem_count == 0;
                     return Ok(found);
                 }
             }
@@ -189,11 +221,12 @@ impl FileTools {
     }
 }
 
-fn query(request: &GrepRequest, root: PathBuf) -> SearchQuery {
+fn query(request: &GrepRequest, root: PathBuf) -> Result<SearchQuery, FileToolError> {
     let content = request.mode == GrepMode::Content;
-    SearchQuery {
+    let globs = request.globs.iter().map(|glob| glob_below(&root, glob)).collect::<Result<_, _>>()?;
+    Ok(SearchQuery {
         case: request.case,
-        globs: request.globs.clone(),
+        globs,
         ignore_files: request.ignore_files,
         hidden: request.hidden,
         before_lines: if content { request.before_lines } else { 0 },
@@ -202,7 +235,7 @@ fn query(request: &GrepRequest, root: PathBuf) -> SearchQuery {
         max_matches_per_file: (request.mode == GrepMode::Files).then_some(1),
         max_line_bytes: if content { SEARCH_LINE_BYTES } else { 1 },
         ..SearchQuery::new(root, request.pattern.clone())
-    }
+    })
 }
 
 /// What has come so far.
@@ -231,6 +264,8 @@ impl Collected {
             searched_files: None,
             truncated: false,
             unreadable_files: 0,
+            problems: Vec::new(),
+            globs_match_nothing: false,
         };
         let has_context = mode == GrepMode::Content && request.before_lines + request.after_lines > 0;
         Self { found, max_files, text_bytes: 0, has_context }
@@ -238,10 +273,7 @@ impl Collected {
 
     /// Whether there is room for more.
     fn add(&mut self, lines: FileLines) -> bool {
-        let below = match lines.path.strip_prefix(&self.found.root) {
-            Ok(below) if !below.as_os_str().is_empty() => below.to_owned(),
-            _ => lines.path,
-        };
+        let below = below(&self.found.root, &lines.path);
         if self.found.files.last().is_none_or(|file| file.path != below) {
             if self.found.files.len() >= self.max_files {
                 return false;

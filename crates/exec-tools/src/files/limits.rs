@@ -94,6 +94,9 @@ pub const GREP_COUNT: u64 = 1_000_000;
 /// Files that a grep names.
 pub const GREP_FILES: usize = 2_000;
 
+/// Files that a grep names because they were not searched, or not whole.
+pub const GREP_PROBLEMS: usize = 5;
+
 /// Largest image: what models take, and base64 of it fits a message.
 pub const IMAGE_BYTES: u64 = 10 << 20;
 

@@ -100,8 +100,10 @@ enum Before {
         stamp: FileStamp,
         mode: u32,
     },
-    /// A link or something else that can only go as a whole.
-    Other,
+    /// A link to something: it can only go as a whole.
+    Link,
+    /// A link that leads nowhere: it can go as a whole, too, and what is written goes where it leads.
+    LinkToNothing,
 }
 
 /// What will be there.
@@ -127,24 +129,31 @@ impl<'a> Overlay<'a> {
         }
         match self.tools.files.canonicalize(path).await {
             Ok(real) => Ok(real),
-            Err(error) if error.is_not_found() => Ok(path.to_owned()),
+            Err(error) if error.is_not_found() || self.is_link(path).await => Ok(path.to_owned()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    async fn is_link(&self, path: &Path) -> bool {
+        self.tools.files.read_link(path, LinkPolicy::Follow).await.is_ok()
     }
 
     /// Looks at what is on the disk, once for each file.
     async fn look(&mut self, key: &Path) -> Result<&mut OverlayFile, FileToolError> {
         if !self.files.contains_key(key) {
             let before = match self.tools.files.metadata(key, LinkPolicy::Follow).await {
+                // A link itself is no directory, even if it leads to one.
+                Ok(found) if found.is_symlink => Before::Link,
                 Ok(found) if found.kind == FileKind::Directory => {
                     return Err(FileToolError::IsDirectory { path: key.to_owned() });
                 }
-                Ok(found) if found.is_symlink => Before::Other,
                 Ok(found) if found.kind == FileKind::File => match self.tools.stamp(key).await? {
                     Some(stamp) => Before::File { stamp, mode: found.mode },
                     None => Before::Absent,
                 },
                 Ok(_) => return Err(FileToolError::NotAFile { path: key.to_owned() }),
+                // To nothing, in a circle, or through what is no directory: the link is there.
+                Err(_) if self.is_link(key).await => Before::LinkToNothing,
                 Err(error) if error.is_not_found() => Before::Absent,
                 Err(error) => return Err(error.into()),
             };
@@ -174,7 +183,8 @@ impl<'a> Overlay<'a> {
                 }
                 return Ok(loaded);
             }
-            (Now::AsBefore, Before::Absent | Before::Other) | (Now::Gone | Now::RenamedTo(_), _) => {
+            (Now::AsBefore, Before::Absent | Before::Link | Before::LinkToNothing)
+            | (Now::Gone | Now::RenamedTo(_), _) => {
                 return Err(missing(path));
             }
         };
@@ -192,13 +202,17 @@ impl<'a> Overlay<'a> {
 
     /// Fails unless the file on the disk is what the caller thinks it is.
     pub(super) async fn require(&mut self, path: &Path, guard: Guard) -> Result<(), FileToolError> {
+        // Where nothing is required, nothing is looked at: of a link, only its caller knows whether it is meant itself.
+        if guard == Guard::Anything {
+            return Ok(());
+        }
         let key = self.key(path).await?;
         let file = self.look(&key).await?;
         let present = match &file.before {
             Before::File { stamp, .. } => Some(stamp.hash),
-            Before::Absent | Before::Other => None,
+            Before::Absent | Before::Link | Before::LinkToNothing => None,
         };
-        file.guarded |= guard != Guard::Anything;
+        file.guarded = true;
         let path = path.to_owned();
         match (guard, present) {
             (Guard::Anything, _) | (Guard::Absent, None) => Ok(()),
@@ -216,8 +230,27 @@ impl<'a> Overlay<'a> {
             let source = source.clone();
             self.look(&source).await?.now = Now::Gone;
         }
+        self.make_room(&key).await?;
         let file = self.look(&key).await?;
         file.now = Now::Contents(contents);
+        Ok(())
+    }
+
+    /// What had the name and was given another, or was removed, keeps to that when something else gets the name.
+    async fn make_room(&mut self, key: &Path) -> Result<(), FileToolError> {
+        let file = self.look(key).await?;
+        let is_link = matches!(file.before, Before::Link | Before::LinkToNothing);
+        // One change set does one thing to a name. What is written to a link goes where it leads.
+        if is_link && matches!(file.now, Now::Gone | Now::RenamedTo(_)) {
+            let why = format!("{key:?} is a link: remove or rename it in a call before, then write a file there");
+            return Err(FileToolError::Conflict { why });
+        }
+        if let Now::RenamedTo(to) = &file.now {
+            let to = to.clone();
+            let moved = self.tools.load(key).await?.bytes;
+            self.inherit_mode(key, &to).await?;
+            self.look(&to).await?.now = Now::Contents(moved);
+        }
         Ok(())
     }
 
@@ -227,7 +260,7 @@ impl<'a> Overlay<'a> {
         let source = self.look(&from).await?;
         let mode = match &source.before {
             Before::File { mode, .. } => Some(*mode),
-            Before::Absent | Before::Other => source.mode,
+            Before::Absent | Before::Link | Before::LinkToNothing => source.mode,
         };
         self.look(&to).await?.mode = mode;
         Ok(())
@@ -267,6 +300,11 @@ impl<'a> Overlay<'a> {
             self.look(to).await?.now = Now::RenamedFrom(from.to_owned());
             return Ok(());
         }
+        if untouched && matches!(self.look(from).await?.before, Before::LinkToNothing) {
+            let why =
+                format!("{from:?} is a link that leads nowhere: make the other changes of {to:?} in a call before");
+            return Err(FileToolError::Conflict { why });
+        }
         let contents = self.contents(from).await?.bytes;
         self.inherit_mode(from, to).await?;
         self.remove(from).await?;
@@ -304,7 +342,7 @@ impl<'a> Overlay<'a> {
     fn difference(&self) -> (Vec<FileChange>, ChangedFiles) {
         let (mut changes, mut changed) = (Vec::new(), ChangedFiles::default());
         for (path, file) in &self.files {
-            let expect = file.before.expectation();
+            let expect = file.expectation();
             let before = file.before.stamp();
             let (kind, after, action) = match &file.now {
                 Now::AsBefore | Now::RenamedFrom(_) => continue,
@@ -332,19 +370,22 @@ impl<'a> Overlay<'a> {
     }
 }
 
+impl OverlayFile {
+    fn expectation(&self) -> ExpectedFile {
+        match (&self.before, &self.now) {
+            (Before::File { stamp, .. }, _) => ExpectedFile::Content(stamp.hash),
+            // Somebody may have made by now what the link leads to.
+            (Before::Absent, _) | (Before::LinkToNothing, Now::Contents(_)) => ExpectedFile::Absent,
+            (Before::Link | Before::LinkToNothing, _) => ExpectedFile::Anything,
+        }
+    }
+}
+
 impl Before {
     fn stamp(&self) -> Option<FileStamp> {
         match self {
             Self::File { stamp, .. } => Some(*stamp),
-            Self::Absent | Self::Other => None,
-        }
-    }
-
-    fn expectation(&self) -> ExpectedFile {
-        match self {
-            Self::File { stamp, .. } => ExpectedFile::Content(stamp.hash),
-            Self::Absent => ExpectedFile::Absent,
-            Self::Other => ExpectedFile::Anything,
+            Self::Absent | Self::Link | Self::LinkToNothing => None,
         }
     }
 }

@@ -172,7 +172,7 @@ pub(crate) struct ListArguments {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct FindArguments {
-    /// A path must match one of them: `*` within a name, `**` across names, `{a,b}`, `[a-z]`.
+    /// A path must match one of them: `*` within a name, `**` across names, `{a,b}`, `[a-z]`. Relative to `path`.
     pub(super) patterns: Vec<String>,
     /// Where to look; the project's directory if absent.
     #[serde(default)]
@@ -198,7 +198,7 @@ pub(crate) struct SearchArguments {
     /// A directory or a file; the project's directory if absent.
     #[serde(default)]
     pub(super) path: Option<String>,
-    /// Which files: `*.rs` includes, `!*.min.js` excludes, the last that matches decides.
+    /// Which files: `*.rs` includes, `!*.min.js` excludes, the last that matches decides. Relative to `path`.
     #[serde(default)]
     pub(super) globs: Vec<String>,
     /// Upper and lower case are the same.
@@ -298,6 +298,35 @@ pub(crate) struct FoundResult {
     pub(super) text: String,
     /// Whether there is more.
     pub(super) truncated: bool,
-    /// Entries, paths or matches.
+    /// Entries or paths.
     pub(super) count: u64,
+}
+
+/// Where a search has found something, and where it could not look.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SearchResult {
+    /// What a model needs to know.
+    pub(super) text: String,
+    /// Whether there is more.
+    pub(super) truncated: bool,
+    /// Matching lines.
+    pub(super) count: u64,
+    /// Files that were not searched, or not whole: they may have more.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) unread_count: u64,
+    /// The first of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) unread: Vec<UnreadFile>,
+}
+
+/// A file that was not searched whole.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct UnreadFile {
+    pub(super) path: String,
+    /// Why not.
+    pub(super) why: String,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -396,6 +396,15 @@ def check_files_are_renamed_and_removed(sandbox, home):
     info = sandbox.files.rename(f"{home}/a", f"{home}/sub/b")
     assert info.name == "b" and sandbox.files.read(f"{home}/sub/b") == "x"
     assert sandbox.files.exists(f"{home}/a") is False
+    # A link is what is renamed and removed, wherever it leads.
+    for leads_to in ["nowhere", "link", "sub", "sub/b", "sub/b/below"]:
+        sandbox.commands.run(f"ln -s {leads_to} {home}/link")
+        info = sandbox.files.rename(f"{home}/link", f"{home}/links/renamed")
+        assert (info.name, info.type) == ("renamed", FileType.SYMLINK), info
+        assert sandbox.commands.run(f"readlink {home}/links/renamed").stdout == f"{leads_to}\n"
+        assert [entry.name for entry in sandbox.files.list(f"{home}/links")] == ["renamed"], leads_to
+        sandbox.files.remove(f"{home}/links/renamed")
+        assert sandbox.files.list(f"{home}/links") == []
     sandbox.files.remove(home)
     assert sandbox.files.exists(home) is False
 

@@ -4,7 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use exec_env::files::ContentHash;
 use exec_tools::files::{
-    EditManyRequest, EditRequest, FileChangeKind, FileEdit, FileToolError, Guard, Occurrences, WriteRequest,
+    EditManyRequest, EditRequest, FileChangeKind, FileEdit, FileToolError, Guard, Occurrences, PatchRequest,
+    WriteRequest,
 };
 
 use super::{ToolTest, message, near_and_far};
@@ -23,6 +24,9 @@ near_and_far! {
     files_are_created_removed_and_renamed_together,
     a_rename_names_the_directory_that_is_missing,
     a_link_is_edited_where_it_leads_and_removed_itself,
+    a_link_is_removed_and_renamed_itself_wherever_it_leads,
+    a_file_that_is_renamed_is_not_lost_when_its_old_name_is_written,
+    a_new_file_behind_a_link_to_nothing_is_still_new_when_it_is_written,
 }
 
 fn hash(text: &str) -> ContentHash {
@@ -229,4 +233,57 @@ async fn a_link_is_edited_where_it_leads_and_removed_itself(test: ToolTest) {
     let edits = vec![FileEdit::Remove { path: "link".into(), guard: Guard::Anything }];
     test.tools.edit_many(EditManyRequest { edits, make_directories: false }).await.expect("it goes");
     assert!(!test.path("link").is_symlink() && test.path("real/f").exists());
+}
+
+async fn a_link_is_removed_and_renamed_itself_wherever_it_leads(test: ToolTest) {
+    test.file("directory/f", "1\n");
+    for leads_to in ["nowhere", "link", "directory", "directory/f", "directory/f/below", "/dev/null"] {
+        let link = test.path("link");
+        std::os::unix::fs::symlink(leads_to, &link).expect("it is new");
+        let edits = vec![FileEdit::Rename { from: "link".into(), to: "renamed".into() }];
+        let renamed = test.tools.edit_many(EditManyRequest { edits, make_directories: false }).await;
+        assert!(renamed.is_ok(), "{leads_to}: {}", message(renamed));
+        assert!(!link.is_symlink(), "{leads_to}");
+        assert_eq!(std::fs::read_link(test.path("renamed")).expect("it is a link").to_str(), Some(leads_to));
+        // What has the name already is not lost, even if it leads nowhere.
+        test.file("other", "other\n");
+        let edits = vec![FileEdit::Rename { from: "other".into(), to: "renamed".into() }];
+        let refused = message(test.tools.edit_many(EditManyRequest { edits, make_directories: false }).await);
+        assert!(refused.contains("there is a file already"), "{leads_to}: {refused}");
+
+        let edits = vec![FileEdit::Remove { path: "renamed".into(), guard: Guard::Anything }];
+        let removed = test.tools.edit_many(EditManyRequest { edits, make_directories: false }).await;
+        assert!(removed.is_ok(), "{leads_to}: {}", message(removed));
+        assert!(!test.path("renamed").is_symlink() && test.contents("directory/f").is_some(), "{leads_to}");
+        // A circle needs the name that it leads to.
+        std::os::unix::fs::symlink(leads_to, &link).expect("it is new");
+        let patch = "*** Begin Patch\n*** Delete File: link\n*** End Patch".to_owned();
+        let removed = test.tools.apply_patch(PatchRequest { patch }).await;
+        assert!(removed.is_ok(), "{leads_to}: {}", message(removed));
+        assert!(!link.is_symlink(), "{leads_to}");
+    }
+    assert!(test.path("directory/f").exists());
+}
+
+async fn a_new_file_behind_a_link_to_nothing_is_still_new_when_it_is_written(test: ToolTest) {
+    std::os::unix::fs::symlink("target", test.path("link")).expect("it is new");
+    let write = WriteRequest { guard: Guard::Absent, ..WriteRequest::new("link", "new\n") };
+    let edits = vec![FileEdit::Write(write)];
+    let changed = test.tools.edit_many(EditManyRequest { edits: edits.clone(), make_directories: false }).await;
+    assert_eq!(changed.expect("nothing is there").files[0].kind, FileChangeKind::Added);
+    assert!(test.path("link").is_symlink());
+    assert_eq!(test.contents("target").as_deref(), Some("new\n"));
+    let refused = message(test.tools.edit_many(EditManyRequest { edits, make_directories: false }).await);
+    assert!(refused.contains("exists already"), "{refused}");
+}
+
+async fn a_file_that_is_renamed_is_not_lost_when_its_old_name_is_written(test: ToolTest) {
+    test.file("a", "old\n");
+    std::fs::set_permissions(test.path("a"), std::fs::Permissions::from_mode(0o711)).expect("it is ours");
+    let edits =
+        vec![FileEdit::Rename { from: "a".into(), to: "b".into() }, FileEdit::Write(WriteRequest::new("a", "new\n"))];
+    test.tools.edit_many(EditManyRequest { edits, make_directories: false }).await.expect("they fit");
+    assert_eq!((test.contents("a").as_deref(), test.contents("b").as_deref()), (Some("new\n"), Some("old\n")));
+    let mode = std::fs::metadata(test.path("b")).expect("it is there").permissions().mode() & 0o7777;
+    assert_eq!(mode, 0o711);
 }

@@ -9,9 +9,13 @@ near_and_far! {
     a_listing_is_sorted_indented_and_without_what_is_ignored,
     a_listing_is_bounded_and_says_so,
     a_glob_finds_paths_below_its_directory,
+    a_pattern_may_name_the_directory_that_it_is_relative_to,
+    a_pattern_of_what_is_elsewhere_is_refused_and_says_where_to_look,
+    globs_that_no_file_matches_are_told_from_a_pattern_that_no_line_matches,
     a_grep_shows_lines_with_context_by_file,
     a_grep_of_files_or_counts_is_short,
     a_grep_shows_the_part_of_a_long_line_that_matches,
+    a_grep_names_the_files_that_it_did_not_search_whole_and_says_what_to_do,
 }
 
 fn tree(test: &ToolTest) {
@@ -62,6 +66,89 @@ async fn a_glob_finds_paths_below_its_directory(test: ToolTest) {
     assert!(message(test.tools.glob(GlobRequest::new(".", "a[")).await).contains("pattern cannot be read"));
 }
 
+fn below_scratch(test: &ToolTest, pattern: &str) -> String {
+    format!("{}/{pattern}", test.scratch.display())
+}
+
+async fn a_pattern_may_name_the_directory_that_it_is_relative_to(test: ToolTest) {
+    tree(&test);
+    let absolute = [below_scratch(&test, "src/*.rs"), below_scratch(&test, "/./src//*.rs")];
+    let patterns = ["./src/*.rs", "././src/*.rs", "src/./*.rs", "src//*.rs"].map(str::to_owned);
+    for pattern in absolute.iter().chain(&patterns) {
+        let found = test.tools.glob(GlobRequest::new(".", pattern)).await.expect("it is a pattern");
+        assert_eq!(found.paths, ["src/lib.rs", "src/main.rs"].map(std::path::PathBuf::from), "{pattern}");
+    }
+    for glob in ["./src/*.rs".to_owned(), "././src/*.rs".to_owned(), absolute[0].clone()] {
+        let globs = vec![glob.clone()];
+        let found = test.tools.grep(GrepRequest { globs, ..GrepRequest::new(".", "n") }).await.expect("it is a glob");
+        assert_eq!(found.searched_files, Some(2), "{glob}: {}", found.text());
+        // As Git has it: one with a mark takes away what it matches.
+        let globs = vec!["*.rs".to_owned(), format!("!{}", glob.replace('*', "lib"))];
+        let found = test.tools.grep(GrepRequest { globs, ..GrepRequest::new(".", "n") }).await.expect("it is a glob");
+        assert_eq!(found.searched_files, Some(1), "{glob}: {}", found.text());
+    }
+    let found = test.tools.glob(GlobRequest::new(".", "src/")).await.expect("it is a pattern");
+    assert_eq!(found.paths, ["src"].map(std::path::PathBuf::from));
+    for whole in [".", "./", &below_scratch(&test, "")] {
+        let globs = vec![whole.to_owned()];
+        let found = test.tools.grep(GrepRequest { globs, ..GrepRequest::new("src", "n") }).await.expect("it is a glob");
+        let expected = if whole.starts_with('.') { 2 } else { 0 };
+        assert_eq!(found.searched_files, Some(expected), "{whole}");
+    }
+    // From the root of all files, every absolute pattern is one below it.
+    let pattern = below_scratch(&test, "src/main.rs");
+    let found = test.tools.glob(GlobRequest::new("/", &pattern)).await.expect("it is a pattern");
+    assert_eq!(found.paths, [std::path::PathBuf::from(&pattern[1..])]);
+}
+
+async fn a_pattern_of_what_is_elsewhere_is_refused_and_says_where_to_look(test: ToolTest) {
+    tree(&test);
+    let absolute = below_scratch(&test, "*.rs");
+    let parent = format!("{:?}", test.scratch);
+    for (pattern, directory) in [
+        (absolute.as_str(), parent.as_str()),
+        ("/etc/host*", "\"/etc\""),
+        ("../*.rs", &parent),
+        ("./../*.rs", &parent),
+        ("x/../../*.rs", &parent),
+        ("~/*.rs", "directory"),
+        ("**/../*.rs", "directory"),
+        ("{../a,b}", "directory"),
+        ("{/etc/a,/etc/b}", "directory"),
+        ("..", "directory"),
+        ("/", "directory"),
+    ] {
+        let refused = message(test.tools.glob(GlobRequest::new("src", pattern)).await);
+        assert!(refused.contains("relative to `path`"), "{pattern}: {refused}");
+        assert!(refused.contains(&format!("give {directory}")) || directory == "directory", "{pattern}: {refused}");
+    }
+    for pattern in ["", ".", "./", &below_scratch(&test, "src")] {
+        let refused = message(test.tools.glob(GlobRequest::new("src", pattern)).await);
+        assert!(refused.contains("`**` matches"), "{pattern}: {refused}");
+    }
+    for glob in ["../*.rs", "!../*.rs", "~/*.rs", "x/../y"] {
+        let refused = message(
+            test.tools.grep(GrepRequest { globs: vec![glob.to_owned()], ..GrepRequest::new("src", "n") }).await,
+        );
+        assert!(refused.contains("relative to `path`") && refused.contains(glob), "{glob}: {refused}");
+    }
+    // Such names are unusual, and names.
+    test.file("src/..a/~b", "needle\n");
+    let found = test.tools.glob(GlobRequest::new("src", "..a/~*")).await.expect("it is a pattern");
+    assert_eq!(found.paths, ["..a/~b"].map(std::path::PathBuf::from));
+}
+
+async fn globs_that_no_file_matches_are_told_from_a_pattern_that_no_line_matches(test: ToolTest) {
+    tree(&test);
+    for (glob, is_told) in
+        [("*.py", true), ("/elsewhere/*.rs", true), ("src/", true), ("*.rs", false), ("!*.rs", false)]
+    {
+        let query = GrepRequest { globs: vec![glob.to_owned()], ..GrepRequest::new(".", "nowhere") };
+        let text = test.tools.grep(query).await.expect("it is a glob").text();
+        assert_eq!(text.contains("no file there matches `globs`"), is_told, "{glob}: {text}");
+    }
+}
+
 async fn a_grep_shows_lines_with_context_by_file(test: ToolTest) {
     tree(&test);
     let query = GrepRequest { before_lines: 1, after_lines: 1, ..GrepRequest::new(".", "needle( here)?") };
@@ -95,4 +182,25 @@ async fn a_grep_shows_the_part_of_a_long_line_that_matches(test: ToolTest) {
     assert!(lines[0].cut && lines[0].matches && lines[0].text.contains("éneedlexx"), "{:?}", lines[0]);
     assert!(lines[0].text.len() <= 500, "{}", lines[0].text.len());
     assert_eq!((lines[1].number, lines[1].text.as_str(), lines[1].matches), (2, "next", false));
+}
+
+async fn a_grep_names_the_files_that_it_did_not_search_whole_and_says_what_to_do(test: ToolTest) {
+    for number in 0..12 {
+        test.file(format!("min/{number:02}.json"), format!("{}needle", "x".repeat(1_200_000)));
+    }
+    test.file("other", "a needle\n");
+    let found = test.tools.grep(GrepRequest::new("min/00.json", "needle")).await.expect("it is a pattern");
+    assert_eq!((found.matches, found.unreadable_files), (0, 1));
+    let text = found.text();
+    assert!(text.contains("1 could not be read whole: search it with a command"), "{text}");
+    assert!(text.contains("00.json: it has a line of more than 1048576 bytes"), "{text}");
+    for mode in [GrepMode::Content, GrepMode::Files, GrepMode::Count] {
+        let found = test.tools.grep(GrepRequest { mode, ..GrepRequest::new(".", "needle") }).await;
+        let found = found.expect("it is a pattern");
+        let named: Vec<_> = found.problems.iter().map(|problem| problem.path.clone()).collect();
+        let expected: Vec<_> = (0..5).map(|number| test.path(format!("min/{number:02}.json"))).collect();
+        assert_eq!((found.matches, found.unreadable_files, named), (1, 12, expected), "{mode:?}");
+        let text = found.text();
+        assert!(text.contains("\n  min/04.json: ") && text.ends_with("  and 7 more\n"), "{text}");
+    }
 }

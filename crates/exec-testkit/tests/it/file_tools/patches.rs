@@ -5,7 +5,9 @@
 //!
 //! - a patch of which a part does not fit changes nothing; Codex keeps the parts before it;
 //! - a file that is moved onto itself is updated; Codex removes it;
-//! - a file that is moved keeps its permission bits; Codex gives the new file default ones.
+//! - a file that is moved keeps its permission bits; Codex gives the new file default ones;
+//! - a link is deleted wherever it leads; Codex deletes only links to files;
+//! - a link that is deleted gets no file in its place in the same patch, which is refused; Codex does both.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -194,6 +196,11 @@ const CASES: &[Case] = &[
     ("CR LF without an end", &[("f", b"a\r\nb")], "*** Update File: f\n@@\n a\n-b\n+x\n"),
     ("mixed line ends, first CR LF", &[("f", b"a\r\nb\nc\n")], "*** Update File: f\n@@\n a\n-b\n+B\n c\n"),
     ("mixed line ends, first LF", &[("f", b"a\nb\r\nc\n")], "*** Update File: f\n@@\n a\n+n\n b\n+m\n c\n+o\n"),
+    ("a byte order mark, second line", &[("f", b"\xef\xbb\xbfa\nb\n")], "*** Update File: f\n@@\n-b\n+B\n"),
+    ("a byte order mark, first line", &[("f", b"\xef\xbb\xbfa\nb\n")], "*** Update File: f\n@@\n-a\n+A\n b\n"),
+    ("a byte order mark, as it is", &[("f", b"\xef\xbb\xbfa\n")], "*** Update File: f\n@@\n-\u{feff}a\n+A\n"),
+    ("a byte order mark, a like line", &[("f", b"\xef\xbb\xbfa\nb\na\n")], "*** Update File: f\n@@\n-a\n+A\n"),
+    ("a byte order mark, named", &[("f", b"\xef\xbb\xbfa\nb\n")], "*** Update File: f\n@@ a\n-b\n+B\n"),
     ("an empty line as context", &[("f", b"a\n\nb\n")], "*** Update File: f\n@@\n a\n\n-b\n+B\n"),
     ("an empty line at the end of a chunk", ABC, "*** Update File: f\n@@\n-a\n+A\n\n*** Add File: g\n+C\n"),
     ("an empty line between chunks", ABC, "*** Update File: f\n@@\n-a\n+A\n\n@@\n-c\n+C\n"),
@@ -236,6 +243,15 @@ const CASES: &[Case] = &[
     ("delete what is not there", ABC, "*** Delete File: g\n"),
     ("delete a directory", &[("d/f", b"a")], "*** Delete File: d\n"),
     ("delete a link", &[("f", b"a\n"), ("l", b"->f")], "*** Delete File: l\n"),
+    ("add over a link to nothing", &[("l", b"->nowhere")], "*** Add File: l\n+b\n"),
+    ("add over a link to itself", &[("l", b"->l")], "*** Add File: l\n+b\n"),
+    ("update a link to nothing", &[("l", b"->nowhere")], "*** Update File: l\n@@\n-a\n+b\n"),
+    ("move a link", &[("f", b"a\n"), ("l", b"->f")], "*** Update File: l\n*** Move to: g\n@@\n-a\n+b\n"),
+    (
+        "move onto a link to nothing",
+        &[("f", b"a\n"), ("l", b"->x")],
+        "*** Update File: f\n*** Move to: l\n@@\n-a\n+b\n",
+    ),
     ("delete what is no UTF-8", &[("f", b"\xff\0")], "*** Delete File: f\n"),
     ("delete and add", ABC, "*** Delete File: f\n*** Add File: f\n+z\n"),
     ("delete twice", ABC, "*** Delete File: f\n*** Delete File: f\n"),
@@ -379,4 +395,36 @@ async fn a_patch_that_does_not_fit_shows_what_is_there() {
     let patch = "*** Begin Patch\n*** Frob: f\n*** End Patch".to_owned();
     let refused = message(test.tools.apply_patch(PatchRequest { patch }).await);
     assert!(refused.contains("line 2") && refused.contains("*** Add File: PATH"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_patch_that_deletes_a_link_touches_nothing_that_it_leads_to() {
+    let test = ToolTest::local().await;
+    test.file("f", "theirs\n");
+    for leads_to in ["f", "nowhere"] {
+        std::os::unix::fs::symlink(leads_to, test.path("l")).expect("it is new");
+        let patch = "*** Begin Patch\n*** Delete File: l\n*** Add File: l\n+z\n*** End Patch".to_owned();
+        let refused = message(test.tools.apply_patch(PatchRequest { patch }).await);
+        assert!(refused.contains("is a link") && refused.contains("in a call before"), "{refused}");
+        assert!(test.path("l").is_symlink() && !test.path("nowhere").exists());
+        let patch = "*** Begin Patch\n*** Delete File: l\n*** End Patch".to_owned();
+        test.tools.apply_patch(PatchRequest { patch }).await.expect("it goes");
+        assert_eq!((test.path("l").is_symlink(), test.contents("f").as_deref()), (false, Some("theirs\n")));
+    }
+}
+
+#[tokio::test]
+async fn a_patch_of_a_line_with_a_byte_order_mark_says_why_it_is_not_found() {
+    let test = ToolTest::local().await;
+    let patch =
+        |lines: &str| PatchRequest { patch: format!("*** Begin Patch\n*** Update File: f\n@@{lines}\n*** End Patch") };
+    for (lines, is_told) in [("\n-a\n+A\n b", true), (" a\n-b\n+B", true), ("\n-z\n+Z", false), ("\n-a\n-z\n+Z", false)]
+    {
+        test.file("f", "\u{feff}a\nb\n");
+        let refused = message(test.tools.apply_patch(patch(lines)).await);
+        assert_eq!(refused.contains("begins with a byte order mark"), is_told, "{lines:?}: {refused}");
+        assert_eq!(test.contents("f").as_deref(), Some("\u{feff}a\nb\n"));
+    }
+    test.tools.apply_patch(patch("\n-\u{feff}a\n+\u{feff}A")).await.expect("it is in the patch, too");
+    assert_eq!(test.contents("f").as_deref(), Some("\u{feff}A\nb\n"));
 }

@@ -80,6 +80,38 @@ fn a_model_reads_edits_patches_and_searches_files() {
     });
 }
 
+/// What finds nothing without a word is taken for a proof that nothing is there.
+#[test]
+fn a_model_is_told_where_a_search_could_not_look() {
+    run(async {
+        let account = Account::new();
+        let mut server = account.start(Protocol::Stateless, false).await;
+        let path = |name: &str| account.path().join(name);
+        std::fs::create_dir(path("src")).expect("it is new");
+        std::fs::write(path("src/a.rs"), "needle\n").expect("it is ours");
+        std::fs::write(path("min.json"), format!("{}needle", "x".repeat(1_200_000))).expect("it is ours");
+
+        for pattern in ["./src/*.rs".to_owned(), path("src/*.rs").display().to_string()] {
+            let (found, text) = call(&mut server, "find_files", json!({"patterns": [pattern]})).await;
+            assert!(found["count"] == 1 && text.contains("\nsrc/a.rs\n"), "{pattern}: {text}");
+            let search = json!({"pattern": "needle", "globs": [pattern]});
+            let (found, text) = call(&mut server, "search_files", search).await;
+            assert_eq!((&found["count"], &found["unread_count"]), (&json!(1), &json!(null)), "{pattern}: {text}");
+        }
+        for pattern in ["../*.rs", "/usr/*", "~/*.rs"] {
+            let why = refusal(&mut server, "find_files", json!({"patterns": [pattern]})).await;
+            assert!(why.contains("relative to `path`"), "{pattern}: {why}");
+        }
+
+        let (found, text) = call(&mut server, "search_files", json!({"pattern": "needle"})).await;
+        assert_eq!((&found["count"], &found["unread_count"]), (&json!(1), &json!(1)), "{text}");
+        assert_eq!(found["unread"][0]["path"], path("min.json").display().to_string());
+        assert!(found["unread"][0]["why"].as_str().is_some_and(|why| why.contains("a line of more than")), "{found}");
+        assert!(text.contains("1 could not be read whole: search it with a command]\n  min.json: it has"), "{text}");
+        server.leave().await;
+    });
+}
+
 #[test]
 fn an_image_is_shown_as_an_image_and_nothing_else_is() {
     run(async {
