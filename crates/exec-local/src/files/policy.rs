@@ -202,7 +202,7 @@ impl PolicyPath {
         let mut parent = self.clone();
         parent.leave();
         match self.access() {
-            PathAccess::Denied => parent.access() >= PathAccess::Read,
+            PathAccess::Denied => parent.access() >= PathAccess::Read || self.is_on_the_way(),
             PathAccess::Hidden => known.leads_to_something(),
             PathAccess::Read | PathAccess::Write => false,
         }
@@ -214,7 +214,14 @@ impl PolicyPath {
     }
 
     fn is_on_the_way(&self) -> bool {
-        self.0.as_ref().is_some_and(|known| self.access() == PathAccess::Hidden && known.leads_to_something())
+        let leads_on = self.0.as_ref().is_some_and(KnownPath::leads_to_something);
+        leads_on
+            && match self.access() {
+                PathAccess::Hidden => true,
+                // What is denied itself is not listed, and what is in it is.
+                PathAccess::Denied => self.is_beside_something_open(),
+                PathAccess::Read | PathAccess::Write => false,
+            }
     }
 
     /// Whether this directory, to which `handle` leads, may be gone through on the way to something else.

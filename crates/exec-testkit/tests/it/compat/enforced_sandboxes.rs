@@ -172,11 +172,20 @@ fn beside_what_is_open() -> Case {
     let open =
         |access: &str| restricted(json!([special("root", "read"), entry("one", "deny"), entry("one/sub", access)]));
     let everything = restricted(json!([special("root", "deny"), special("minimal", "read"), entry("one/sub", "read")]));
-    let case = workspace("something open in what is denied");
-    [open("read"), open("write"), everything].into_iter().fold(case, |case, sandbox| {
-        let case = ["one", "one/x", "one/no", "one/sub/y"].into_iter().fold(case, |case, name| {
+    let deep = |access: &str| {
+        restricted(json!([special("root", "read"), entry("one", "deny"), entry("one/way/to/sub", access)]))
+    };
+    let case = workspace("something open in what is denied").file("one/way/to/sub/z", "z").file("one/way/x", "x");
+    let policies = [open("read"), open("write"), everything, deep("read"), deep("write")];
+    let names =
+        ["one", "one/x", "one/no", "one/sub", "one/sub/y", "one/way", "one/way/to", "one/way/x", "one/way/to/sub/z"];
+    policies.into_iter().fold(case, |case, sandbox| {
+        let case = names.into_iter().fold(case, |case, name| {
             case.fs("readFile", name, json!({"sandbox": sandbox})).fs("canonicalize", name, json!({"sandbox": sandbox}))
         });
+        let case = ["one/way", "one/way/to"]
+            .into_iter()
+            .fold(case, |case, name| case.fs("readDirectory", name, json!({"sandbox": sandbox})));
         case.fs("writeFile", "one/sub/y", json!({"dataBase64": "eQ==", "sandbox": sandbox}))
     })
 }
