@@ -23,15 +23,13 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use exec_env::files::{FileKind, LinkPolicy};
 use futures_util::StreamExt;
-use tokio::signal::unix::SignalKind;
 
 use crate::args::CpArgs;
 use crate::connection_status::LinkMonitors;
 use crate::failures::Failures;
 use crate::fs::{self, with_files_at};
 use crate::location::{BarePath, FilePath, Locations};
-use crate::signal_listener::SignalListener;
-use crate::{exit_code, messages};
+use crate::{exit_code, messages, signal_listener};
 use copier::{Copier, FileCopy, LinkPolicies};
 use error::CopyError;
 use from_stdin::{StdinEnd, StdinOptions};
@@ -66,9 +64,10 @@ pub(crate) async fn run(args: &CpArgs) -> anyhow::Result<u8> {
     let mut failures = Failures::new(args.common.json);
     let ended = {
         let work = copy_all(&sources, &copiers, &target, args, &progress, &mut failures);
-        wait(work, measure_all(&sources, &progress), &mut locations.link_monitors(args.quiet), &progress).await?
+        wait(work, measure_all(&sources, &progress), &mut locations.link_monitors(args.quiet), &progress).await
     };
-    if let CopyEnd::Interrupted(_) = ended {
+    // It also ends before its time if progress cannot be shown, as on a terminal that was closed.
+    if !matches!(ended, Ok(CopyEnd::Completed(_))) {
         for copier in &copiers {
             copier.remove_unfinished().await;
         }
@@ -76,7 +75,7 @@ pub(crate) async fn run(args: &CpArgs) -> anyhow::Result<u8> {
     progress.end();
     drop((sources, target, copiers));
     locations.close().await;
-    match ended {
+    match ended? {
         CopyEnd::Completed(done) => {
             done?;
             if !args.quiet || args.common.json {
@@ -140,9 +139,7 @@ async fn wait(
     links: &mut LinkMonitors,
     progress: &Progress,
 ) -> anyhow::Result<CopyEnd> {
-    let numbers = [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| kind.as_raw_value());
-    let mut signals =
-        SignalListener::listen(numbers.map(|number| (number, number))).context("cannot wait for signals")?;
+    let mut signals = signal_listener::stop_signals().context("cannot wait for signals")?;
     let (mut work, mut measuring) = (std::pin::pin!(work), std::pin::pin!(measuring));
     let mut measured = false;
     let mut ticks = tokio::time::interval(progress::TICK);

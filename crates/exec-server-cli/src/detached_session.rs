@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use exec_client::{AttachedClient, CallError, ConnectFailure, Options, RemoteEnvironment};
+use exec_client::{
+    AttachedClient, Attendance, CallError, ConnectFailure, DriveStatus, Options, RemoteEnvironment, Role,
+};
 use exec_core::ProcessId;
 use exec_env::Environment;
 use exec_env::process::{ProcessInfo, Processes};
@@ -13,7 +15,7 @@ use crate::detached_store::{DetachedProcess, DetachedStore, SessionLock};
 use crate::find_process;
 use crate::target::RemoteTarget;
 
-/// How long we wait for another command that has the session. `ps`, `logs` and `kill` have it for a moment only.
+/// How long we wait for another command that has the session, or its drive. `kill --signal` has it for a moment only.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
 
 /// How long a command whose session was taken over may need to notice and to release its lock.
@@ -35,6 +37,9 @@ pub(crate) enum ResumeError {
     /// Another command has the session and would lose its connection.
     #[error("{id} is attached in another place on this machine: leave it there first, or say --take-over")]
     Busy { id: String },
+    /// Another client drives the session and would lose the drive.
+    #[error("{driver} is driving {id}: have it leave first, or say --take-over")]
+    Driven { id: String, driver: String },
     /// The server no longer knows it, and we have removed our record of it.
     #[error("{id} is gone: {why}; it is no longer listed")]
     Gone { id: String, why: String },
@@ -67,6 +72,16 @@ impl ResumeError {
 }
 
 impl DetachedSession {
+    /// Observes the session where the note says that it is.
+    pub(crate) async fn observe_noted(
+        store: &DetachedStore,
+        process: DetachedProcess,
+        take_over: bool,
+    ) -> Result<Self, ResumeError> {
+        let remote = RemoteTarget::from_address(&process.at, &ConnectArgs::default())?;
+        Self::observe(store, process, &remote, take_over).await
+    }
+
     /// Looks at the session as an observer. Where the server knows none, the session is resumed, with `take_over` even if
     /// another command has it.
     pub(crate) async fn observe(
@@ -132,6 +147,41 @@ impl DetachedSession {
             let driver = attendance.driver.clone()?;
             (driver.id != attendance.own_id).then_some(driver)
         })
+    }
+
+    /// Gets the drive for a call that an observer may not make; with `take_over` also from somebody else, who is returned.
+    pub(crate) async fn get_drive(&self, take_over: bool) -> Result<Option<AttachedClient>, ResumeError> {
+        // A server that knows no observers has given us the session already.
+        if self.environment.role() != Some(Role::Observer) {
+            return Ok(None);
+        }
+        let failed = |error: CallError| {
+            let failure = anyhow::Error::from(error).context(format!("cannot get the drive of {}", self.process.id));
+            ResumeError::Failed(failure)
+        };
+        if take_over {
+            let former = self.other_driver();
+            self.environment.take_drive().await.map_err(failed)?;
+            return Ok(former);
+        }
+        match tokio::time::timeout(LOCK_WAIT, self.drive_once_free()).await {
+            Ok(Ok(DriveStatus::Granted)) => Ok(None),
+            Ok(Err(error)) => Err(failed(error)),
+            Ok(Ok(_)) | Err(_) => {
+                let driver =
+                    self.other_driver().map_or_else(|| "another client".to_owned(), |driver| driver.client_name);
+                Err(ResumeError::Driven { id: self.process.id.clone(), driver })
+            }
+        }
+    }
+
+    /// Whoever drives is asked only if they came in between our look and our request: it is granted at once if nobody drives.
+    async fn drive_once_free(&self) -> Result<DriveStatus, CallError> {
+        let mut attendance = self.environment.attendance();
+        let is_free = |seen: &Option<Attendance>| seen.as_ref().is_some_and(|seen| seen.driver.is_none());
+        // The connection has ended if this fails, which the call tells better.
+        let _ = attendance.wait_for(is_free).await;
+        self.environment.ask_for_drive().await
     }
 
     pub(crate) fn processes(&self) -> &dyn Processes {

@@ -6,8 +6,8 @@ use std::ffi::OsStr;
 
 use exec_env::files::{FileError, FileReason, FileVerb};
 use libc::{
-    EACCES, EBUSY, EDQUOT, EEXIST, EISDIR, ELOOP, ENOENT, ENOSPC, ENOSYS, ENOTDIR, ENOTEMPTY, EPERM, EROFS, ESTALE,
-    EXDEV,
+    EACCES, EBUSY, EDQUOT, EEXIST, EFBIG, EISDIR, ELOOP, ENOENT, ENOSPC, ENOSYS, ENOTDIR, ENOTEMPTY, EPERM, EROFS,
+    ESTALE, EXDEV,
 };
 use serde::Serialize;
 
@@ -91,6 +91,9 @@ fn explain(error: &FileError) -> String {
         (FileReason::Os(ENOTEMPTY), _) => "there is a directory of that name that is not empty",
         (FileReason::Os(ENOSPC), _) => "no space left on that file system",
         (FileReason::Os(EDQUOT), _) => "the account's quota there is used up",
+        (FileReason::Os(EFBIG), FileVerb::Write | FileVerb::WriteBlock | FileVerb::Copy) => {
+            "files may not become that large there: raise the limit (`ulimit -f`), or use another file system"
+        }
         (FileReason::Os(EROFS), _) => "that file system is read-only",
         (FileReason::Os(ENOSYS), _) => "the server there does not know how: it needs a newer exec-server",
         (FileReason::Os(ESTALE), _) => "it became another file meanwhile: try again",

@@ -25,8 +25,8 @@ use tokio::task::JoinSet;
 
 use crate::args::{AddressPair, ForwardArgs, ForwardWord, TargetArgs};
 use crate::connection_status::LinkMonitor;
-use crate::messages;
 use crate::target::{self, OpenConnection, OpenTarget, Target};
+use crate::{messages, signal_listener};
 
 /// Connections that are carried at once, of all forwards: as many as a server gives one session. One more waits to be
 /// accepted.
@@ -51,12 +51,14 @@ pub(crate) async fn run(args: &ForwardArgs) -> anyhow::Result<u8> {
     let ends =
         Arc::new(Ends { here: LocalStreams::default(), there: access, room: Arc::new(Semaphore::new(CONNECTIONS)) });
     let reporter = Reporter { json: args.json, quiet: args.quiet };
+    // Before anything is listened at: a socket that was made must be removed again.
+    let mut signals = signal_listener::stop_signals().context("cannot listen for signals")?;
     let mut tasks = JoinSet::new();
     let outcome = tokio::select! {
         outcome = forward_all(&plan, args, &ends, reporter, &mut tasks) => outcome,
         never = report_link(monitor) => never,
         // This is how it normally ends.
-        signal = stop_signal() => signal,
+        _ = signals.next() => Ok(()),
     };
     // Whatever is carried ends with a reset: nobody must take it for a whole file.
     tasks.shutdown().await;
@@ -374,15 +376,4 @@ async fn report_link(monitor: Option<LinkMonitor>) -> anyhow::Result<()> {
         }
         monitor.report(&state, false);
     }
-}
-
-async fn stop_signal() -> anyhow::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
 }

@@ -24,15 +24,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use exec_client::LinkState;
 use exec_core::limits::ATTACHED_READER_TIMEOUT;
-use exec_core::{Exit, Page, ProcessId, Seq, Signal};
+use exec_core::{Exit, Page, ProcessId, Seq, Signal, Stall};
 use exec_env::process::{LogFollower, ProcessError, ProcessReason, Signalled, Started, Terminated};
 use exec_env::screen::ScreenQuery;
 use exec_env::{BoxFuture, Processes};
 
 use crate::connection_status::LinkMonitor;
-use crate::screen;
 use crate::signal_listener::SignalListener;
 use crate::terminal::{self, RawTerminal};
+use crate::{messages, screen};
 use completion::{Completion, CompletionStep};
 use formatter::OutputFormatter;
 use full_screen::FullScreenDetector;
@@ -96,8 +96,12 @@ enum Event {
     Terminated(Result<Terminated, ProcessError>),
     SignalSent((Signal, Result<Signalled, ProcessError>)),
     Link(LinkState),
+    DiskFull,
     Timer,
 }
+
+/// Between two looks at whether the program waits because its output cannot be kept. Nobody is in a hurry who waits for room.
+const DISK_LOOK: Duration = Duration::from_secs(1);
 
 impl<'a> InteractiveLoop<'a> {
     /// Runs to the end. `started` is given for a process that we have just started.
@@ -118,6 +122,7 @@ impl<'a> InteractiveLoop<'a> {
             terminating: None,
             exit: None,
             terminated: None,
+            disk_full: self.link.is_none().then(|| -> BoxFuture<'a, _> { Box::pin(disk_full(processes, id)) }),
             output,
         };
         state.follower.acknowledge(self.after, ATTACHED_READER_TIMEOUT);
@@ -191,9 +196,19 @@ impl<'a> InteractiveLoop<'a> {
                 state.completion.on_terminated(Instant::now());
             }
             Event::Link(link) => return self.on_link(state, &link).await,
+            Event::DiskFull => self.tell_disk_full(),
             Event::Written(Ok(())) | Event::Timer => {}
         }
         Ok(None)
+    }
+
+    fn tell_disk_full(&self) {
+        let note = "the program waits, because its output cannot be kept: free some space in the folder for temporary \
+                    files (TMPDIR), or raise the limit on the size of files (`ulimit -f`)";
+        match self.raw {
+            Some(_) => messages::print_raw_note(note),
+            None => messages::print_note(note),
+        }
     }
 
     async fn resize(&self) -> anyhow::Result<()> {
@@ -273,6 +288,8 @@ struct LoopState<'a> {
     terminating: Option<BoxFuture<'a, Result<Terminated, ProcessError>>>,
     exit: Option<Exit>,
     terminated: Option<Terminated>,
+    /// Of a local process, whose disk is the user's own; told once.
+    disk_full: Option<BoxFuture<'a, ()>>,
     output: OutputThread,
 }
 
@@ -286,6 +303,7 @@ impl LoopState<'_> {
             outcome = when_ready(&mut self.forwarding) => Event::StdinDone(outcome),
             terminated = when_ready(&mut self.terminating) => Event::Terminated(terminated),
             sent = when_ready(&mut self.signal_queue.in_flight) => Event::SignalSent(sent),
+            () = when_ready(&mut self.disk_full) => Event::DiskFull,
         }
     }
 
@@ -332,6 +350,17 @@ fn clean_up<'a>(
     match background {
         BackgroundPolicy::Terminate { grace } => processes.terminate(id, grace),
         BackgroundPolicy::Keep => Box::pin(async { Ok(Terminated { was_running: false, ended: 0, left: 0 }) }),
+    }
+}
+
+/// Returns when the process waits for room on the disk. No page tells that: there is nothing more to read.
+async fn disk_full(processes: &dyn Processes, id: &ProcessId) {
+    loop {
+        tokio::time::sleep(DISK_LOOK).await;
+        let listed = processes.list().await.unwrap_or_default();
+        if listed.iter().any(|info| info.id == *id && info.head.stalled == Some(Stall::Disk)) {
+            return;
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use exec_client::AttachedClient;
 use exec_core::Signal;
 use exec_env::process::{Signalled, Terminated};
 use exec_wire::Extension;
@@ -73,8 +74,18 @@ async fn send(
     signal: Signal,
 ) -> anyhow::Result<bool> {
     let id = process.id.clone();
-    let session = DetachedSession::resume(store, process, args.take_over).await?;
-    let sent = session.processes().signal(&session.id, signal).await;
+    // We come as an observer, so that whoever drives it loses nothing if we are refused.
+    let session = DetachedSession::observe_noted(store, process, args.take_over).await?;
+    let sent = match session.get_drive(args.take_over).await {
+        Ok(former) => {
+            let sent = session.processes().signal(&session.id, signal).await;
+            if let Some(former) = former {
+                hand_back(&session, &former).await;
+            }
+            sent.map_err(anyhow::Error::from)
+        }
+        Err(busy) => Err(busy.into()),
+    };
     session.close().await;
     let sent = sent? == Signalled::Sent;
     if args.json {
@@ -84,6 +95,13 @@ async fn send(
         messages::print_note(format_args!("{id} has ended already"));
     }
     Ok(sent)
+}
+
+/// A client that knows of observers is still there and goes on with the drive. Any other has lost its connection.
+async fn hand_back(session: &DetachedSession, former: &AttachedClient) {
+    if let Err(error) = session.environment.hand_over_drive(former.id).await {
+        tracing::debug!(%error, client = former.client_name, "the drive could not be handed back");
+    }
 }
 
 /// Returns whether all of it is gone.

@@ -15,7 +15,7 @@ use exec_core::limits::SPOOL_TOTAL_BYTES;
 use exec_core::{Exit, ExitCause, ExitStatus, Limit, ProcessId, signal};
 use exec_env::Environment;
 use exec_env::process::{ProcessError, ProcessReason, SpawnFailure, SpawnStep};
-use exec_local::LocalEnvironment;
+use exec_local::{LocalEnvironment, OpenError};
 use exec_wire::{Extension, Method};
 use libc::{ENOENT, SIGPIPE};
 
@@ -30,6 +30,9 @@ use crate::interactive::{self, BackgroundPolicy, InteractiveLoop, Outcome};
 use crate::target::{self, OpenConnection, OpenTarget, Target};
 use crate::{exit_code, messages, terminal};
 use command::CommandDefaults;
+
+/// Below this limit of open files a keeper may not begin: it and a process need some twenty, and we have some.
+const OPEN_FILES: u64 = 64;
 
 pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<u8> {
     run_to_exit_code(args).await.or_else(|RunFailure { message, exit_code }| {
@@ -80,11 +83,29 @@ async fn open(target: Target, spool_bytes: u64) -> anyhow::Result<OpenTarget<Loc
         Target::Local => {
             let spool_total_bytes = SPOOL_TOTAL_BYTES.max(spool_bytes);
             let options = exec_local::LocalOptions { spool_total_bytes, ..exec_local::LocalOptions::default() };
-            let environment = LocalEnvironment::open(options).await.context("cannot set up this machine")?;
+            let environment = LocalEnvironment::open(options).await.map_err(with_advice)?;
             Ok(OpenTarget::Local(Box::new(environment)))
         }
         Target::Remote(remote) => Ok(OpenTarget::Remote(Box::new(OpenConnection::open(&remote).await?))),
     }
+}
+
+/// A keeper that cannot begin hangs up on us; what it lacks, we lack as well.
+fn with_advice(error: OpenError) -> anyhow::Error {
+    let silent = matches!(error, OpenError::NoAnswer { .. });
+    let open_files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    let failed = anyhow::Error::from(error);
+    let failed = match null {
+        _ if silent && open_files.is_some_and(|most| most < OPEN_FILES) => {
+            failed.context("it needs more open files: raise their limit with `ulimit -n`")
+        }
+        Err(why) if silent => {
+            failed.context(format!("it needs /dev/null, which cannot be opened ({why}): make it first"))
+        }
+        _ => failed,
+    };
+    failed.context("cannot set up this machine")
 }
 
 /// Starts the program and waits for its end. When this returns, our terminal is restored.

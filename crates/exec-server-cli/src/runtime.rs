@@ -4,14 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::BrokenPipe;
 use crate::{exit_code, messages};
 
 /// Runs a command to its exit code. An error is printed, and becomes `failure_code`; a closed stdout needs no message.
 pub(crate) fn run(command: impl Future<Output = anyhow::Result<u8>>, failure_code: u8) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let done = runtime.context("cannot start the runtime").and_then(|runtime| runtime.block_on(command));
+    let done = start().context("cannot start the runtime").and_then(|runtime| runtime.block_on(command));
     match done {
         Ok(code) => code.into(),
         Err(error) if error.is::<BrokenPipe>() => exit_code::BROKEN_PIPE.into(),
@@ -20,6 +21,21 @@ pub(crate) fn run(command: impl Future<Output = anyhow::Result<u8>>, failure_cod
             failure_code.into()
         }
     }
+}
+
+fn start() -> std::io::Result<Runtime> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let entered = runtime.enter();
+    survive_file_size_limit()?;
+    drop(entered);
+    Ok(runtime)
+}
+
+/// A write beyond RLIMIT_FSIZE (`ulimit -f`) shall be an error, like one to a full disk, and not our end: temporary files would
+/// stay, and nobody would say why. Having a handler suffices, and unlike a signal that is ignored it is not inherited by the
+/// programs that we start.
+fn survive_file_size_limit() -> std::io::Result<()> {
+    signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map(drop)
 }
 
 /// Our own program, to start it again. One that was replaced since we were started has no path any more, but the kernel still
@@ -31,7 +47,7 @@ pub(crate) fn own_program() -> std::io::Result<PathBuf> {
 
 /// Runs a server to its end. An error is printed.
 pub(crate) fn run_server(server: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match start() {
         Ok(runtime) => runtime,
         Err(error) => {
             messages::print_note(format_args!("cannot start: {error}"));

@@ -1,4 +1,5 @@
-//! `exec-server screen`: prints what is to be seen on the terminal of a detached process.
+//! `exec-server screen`: prints what is to be seen on the terminal of a detached process, as an observer: nobody who drives
+//! it notices.
 
 use std::fmt::Write as _;
 
@@ -13,7 +14,7 @@ use crate::messages;
 
 pub(crate) async fn run(args: &ScreenArgs) -> anyhow::Result<u8> {
     let store = DetachedStore::open()?;
-    let session = DetachedSession::resume(&store, store.find(&args.id)?, args.take_over).await?;
+    let session = DetachedSession::observe_noted(&store, store.find(&args.id)?, args.take_over).await?;
     let query = ScreenQuery { seq: args.seq, colors: args.colors };
     let screen = session.processes().screen(&session.id, query).await;
     session.close().await;

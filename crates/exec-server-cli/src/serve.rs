@@ -252,7 +252,6 @@ async fn listen(
     let stdio_only = targets.iter().all(|target| matches!(target.url(), ListenUrl::Stdio));
     let lost = Shutdown::of_lost_connection(args);
     let mut signals = shutdown_signals(stdio_only, lost)?;
-    survive_file_size_limit()?;
     // Only now, because a self-signed certificate is kept in the state folder, which is ours from here on.
     let tls = admission.tls.as_ref().map(ServerTls::load).transpose()?;
     if let Some(tls) = &tls {
@@ -341,12 +340,6 @@ fn shutdown_signals(stdio_only: bool, lost: Shutdown) -> anyhow::Result<SignalLi
     ];
     let signals = SignalListener::listen(actions.map(|(shutdown, kind)| (shutdown, kind.as_raw_value())));
     signals.context("cannot listen for signals")
-}
-
-/// A write beyond RLIMIT_FSIZE shall be an error, like one to a full disk, and not our end. Having a handler suffices.
-fn survive_file_size_limit() -> anyhow::Result<()> {
-    let beyond_file_size = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
-    tokio::signal::unix::signal(beyond_file_size).map(drop).context("cannot listen for signals")
 }
 
 /// Neither running ones, nor any whose results are kept.

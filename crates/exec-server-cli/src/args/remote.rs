@@ -36,8 +36,9 @@ Processes are found by notes that `run --detach` leaves in $EXEC_SERVER_HOME/det
 ~/.local/state/exec-server/detached: one small file each, with the environment, the session and the id. An id may be \
 shortened as long as it fits one process only. A process without a note, such as one that an agent has started, is found \
 by ps, attach, logs and wait at the server that their --connect or --environment names, as SESSION/ID or ID: see `ps \
---all`; screen and kill need a note. One client at a time drives a session: ps, logs and `attach --observe` only look on, \
-attach asks before it takes the drive from another, and kill takes it. Whom to trust over wss:// is not in the notes: set \
+--all`; screen and kill need a note. One client at a time drives a session: ps, logs, screen, wait and `attach --observe` \
+only look on, attach asks before it takes the drive from another, `kill --signal` fails then, and kill without it takes the \
+drive. Whom to trust over wss:// is not in the notes: set \
 EXEC_SERVER_TLS_CA or EXEC_SERVER_TLS_FINGERPRINT.";
 
 /// List the processes that `run --detach` has left somewhere
@@ -144,7 +145,7 @@ pub(crate) struct ScreenArgs {
     /// With colours and attributes
     #[arg(long)]
     pub(crate) colors: bool,
-    /// Take it from whoever is attached to it now
+    /// Take it from whoever drives it now; needed only where the server knows no observers
     #[arg(long)]
     pub(crate) take_over: bool,
     /// Rows, cursor, size and title as one JSON object

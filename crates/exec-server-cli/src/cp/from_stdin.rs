@@ -13,15 +13,12 @@ use exec_env::files::{
 use exec_wire::{Extension, Method};
 use libc::{EISDIR, ENOSYS};
 use tokio::io::AsyncWriteExt;
-use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 
 use super::copier::retry_unreachable;
 use crate::connection_status::LinkMonitors;
 use crate::location::FilePath;
-use crate::runtime;
-use crate::signal_listener::SignalListener;
-use crate::stdio;
+use crate::{runtime, signal_listener, stdio};
 
 /// As much as is read at once.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -50,9 +47,7 @@ pub(crate) async fn write(
     options: StdinOptions,
     links: &mut LinkMonitors,
 ) -> anyhow::Result<StdinEnd> {
-    let numbers = [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| kind.as_raw_value());
-    let mut signals =
-        SignalListener::listen(numbers.map(|number| (number, number))).context("cannot wait for signals")?;
+    let mut signals = signal_listener::stop_signals().context("cannot wait for signals")?;
     let target = StdinTarget::inspect(file, options).await?;
     let outcome = tokio::select! {
         written = links.report_during(target.fill(options)) => written.map(|bytes| StdinEnd::Written { bytes }),
@@ -95,7 +90,8 @@ impl<'a> StdinTarget<'a> {
             true => path.clone(),
             false => path.with_file_name(format!(".exec-server-write-{:016x}", runtime::random())),
         };
-        let mode = options.mode.or(present.map(|metadata| metadata.mode & 0o7777));
+        // Without set-user-id and set-group-id: the new file is ours, whosever the old one was.
+        let mode = options.mode.or(present.map(|metadata| metadata.mode & 0o1777));
         Ok(Self { file, path, written, mode })
     }
 

@@ -6,7 +6,7 @@
 use exec_core::Signal;
 use rustix::process::Signal as Raw;
 
-use crate::signal_listener::SignalListener;
+use crate::signal_listener::{self, SignalListener};
 
 /// What is to be done about a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,15 +47,8 @@ pub(crate) fn listen(ownership: Ownership, resizes: bool) -> std::io::Result<Sig
     if resizes {
         wanted.push((SignalAction::Resize, Signal::WindowChange.number()));
     }
-    let ignored = ignored();
-    SignalListener::listen(wanted.into_iter().filter(|(_, number)| ignored >> (number - 1) & 1 == 0))
-}
-
-/// The signals that we ignore, from /proc: bit n-1 for signal n.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    let ignored = signal_listener::ignored();
+    SignalListener::listen(wanted.into_iter().filter(|(_, number)| !signal_listener::is_ignored(ignored, *number)))
 }
 
 /// Stops us as Ctrl-Z does by default. Returns when we are resumed.

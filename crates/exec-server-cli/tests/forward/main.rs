@@ -69,9 +69,17 @@ impl Forwarding {
         message
     }
 
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is our child and not waited for");
+    }
+
     /// Ends it as Ctrl-C does; its code.
-    fn end(mut self) -> Option<i32> {
-        kill_process(Pid::from_child(&self.child), Signal::INT).expect("it is our child and not waited for");
+    fn end(self) -> Option<i32> {
+        self.end_by(Signal::INT)
+    }
+
+    fn end_by(mut self, signal: Signal) -> Option<i32> {
+        self.signal(signal);
         self.child.wait().expect("it is our child").code()
     }
 }

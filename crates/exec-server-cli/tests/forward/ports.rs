@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 
 use crate::server::{Server, Transport};
-use crate::{Forwarding, Killed, answering, ask, curl, free_port};
+use crate::{Forwarding, Killed, Signal, answering, ask, curl, free_port, support};
 
 #[test]
 fn a_web_server_there_is_one_here() {
@@ -55,6 +55,33 @@ fn an_environment_is_named_before_a_colon() {
     let mut forwarding = Forwarding::start(&mut server.command(&["forward", "build:", &format!("0:{port}")]));
     let address = forwarding.listening();
     assert_eq!(ask(&address, b"hello").expect("both ends end well"), b"hello");
+}
+
+#[test]
+fn a_terminal_that_is_closed_takes_the_socket_with_it_unless_nohup_has_made_us_ignore_that() {
+    let server = Server::start(Transport::Unix);
+    let here = server.home.path().join("here.sock");
+    let pair = format!("{}:{}", here.display(), server.home.path().join("there.sock").display());
+    let mut forwarding = Forwarding::to(&server, &[&pair]);
+    assert_eq!(forwarding.listening(), here.display().to_string());
+    assert_eq!(forwarding.end_by(Signal::HUP), Some(0));
+    assert!(!here.exists(), "the socket goes with its listener");
+
+    let binary = server.command(&[]).get_program().display().to_string();
+    let script = format!("trap '' HUP; exec {binary} forward --connect {} {pair} \"$@\"", server.url);
+    let mut shell = Command::new("sh");
+    support::unconfigured(&mut shell);
+    let mut forwarding = Forwarding::start(shell.args(["-c", &script, "sh"]));
+    assert_eq!(forwarding.listening(), here.display().to_string());
+    forwarding.signal(Signal::HUP);
+    let listener = UnixListener::bind(server.home.path().join("there.sock")).expect("the folder is ours");
+    let near = UnixStream::connect(&here).expect("it still listens");
+    let (mut far, _) = listener.accept().expect("it still carries");
+    far.write_all(b"carried").expect("the connection lives");
+    let mut heard = [0; 7];
+    (&near).read_exact(&mut heard).expect("the connection lives");
+    assert_eq!(&heard, b"carried");
+    assert_eq!(forwarding.end(), Some(0));
 }
 
 #[test]

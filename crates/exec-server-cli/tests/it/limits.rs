@@ -1,5 +1,8 @@
 //! `run --limit` and `run --user`, here and on a server, as root and as an ordinary user.
 
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
 use super::other_users::OrdinaryUser;
 use super::support::{Running, code, exec_server, finish, run, stderr, stdout};
 
@@ -99,4 +102,89 @@ fn root_runs_a_program_as_another_user_and_others_are_refused() {
     } else {
         assert_eq!((stdout(&output), code(&output)), ("", 125));
     }
+}
+
+/// `exec-server` with these words, in a shell that limits the size of files.
+fn below_a_file_limit(blocks: u32, words: &str) -> std::process::Command {
+    let binary = exec_server(&[]).get_program().display().to_string();
+    let mut command = std::process::Command::new("bash");
+    super::support::unconfigured(&mut command);
+    command.args(["-c", &format!("ulimit -f {blocks}; {}", words.replace("exec-server", &binary))]);
+    command
+}
+
+#[test]
+fn a_copy_beyond_the_limit_on_the_size_of_files_says_so_and_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let target = folder.path().join("to");
+    std::fs::create_dir(&target).expect("the folder is ours");
+    std::fs::write(folder.path().join("big"), vec![7; 4 << 20]).expect("the folder is ours");
+    std::fs::write(folder.path().join("small"), vec![7; 300 << 10]).expect("the folder is ours");
+    for words in [
+        "exec-server cp big to/b",
+        "exec-server cp small to/b",
+        "exec-server cp -r big small to/b",
+        "exec-server cp - to/b < big",
+        "exec-server fs write to/b < big",
+        "exec-server fs write --append to/../b < big",
+    ] {
+        let output = finish(below_a_file_limit(100, words).current_dir(&folder));
+        assert_eq!(code(&output), 1, "{words}: {output:?}");
+        let said = stderr(&output);
+        assert!(said.contains("raise the limit (`ulimit -f`)") || words.contains("-r"), "{words}: {said}");
+        let left = std::fs::read_dir(&target).expect("the folder is ours").flatten();
+        assert_eq!(left.map(|entry| entry.file_name()).collect::<Vec<_>>(), [""; 0], "{words}");
+    }
+}
+
+/// A child has the signal again, and our own output is told.
+#[test]
+fn below_a_limit_on_the_size_of_files_a_child_ends_as_ever_and_we_say_why_we_fail() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let words = "exec-server run -- sh -c 'exec head -c 1M /dev/zero > out'";
+    let child = finish(below_a_file_limit(100, words).current_dir(&folder));
+    assert_eq!((code(&child), stdout(&child)), (128 + 25, ""));
+    std::fs::write(folder.path().join("big"), vec![7; 4 << 20]).expect("the folder is ours");
+    let words = "exec-server fs cat big > out";
+    let output = finish(below_a_file_limit(100, words).current_dir(&folder));
+    assert_eq!(code(&output), 1, "{output:?}");
+    assert!(stderr(&output).contains("File too large"), "{output:?}");
+}
+
+/// The output is kept in files, which the limit holds for, too.
+#[test]
+fn output_beyond_the_limit_on_the_size_of_files_waits_says_so_and_arrives_once_the_limit_is_raised() {
+    let binary = exec_server(&[]).get_program().display().to_string();
+    let mut command = std::process::Command::new("bash");
+    super::support::unconfigured(&mut command);
+    command.args(["-c", &format!("ulimit -S -f 100; exec {binary} run -- seq 100000")]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("bash is there");
+    let mut stdout = child.stdout.take().expect("piped");
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).expect("the pipe can be read");
+        text
+    });
+    let mut note = String::new();
+    BufReader::new(child.stderr.take().expect("piped")).read_line(&mut note).expect("the pipe can be read");
+    assert!(note.contains("the program waits") && note.contains("`ulimit -f`"), "{note:?}");
+    let pid = child.id().to_string();
+    let raised = std::process::Command::new("prlimit").args(["--fsize=unlimited:", "--pid", &pid]).status();
+    assert!(raised.expect("util-linux is there").success());
+    let ended = child.wait().expect("it is our child");
+    let expected: String = (1..=100_000).map(|number| format!("{number}\n")).collect();
+    assert!(reader.join().expect("it does not panic") == expected, "every byte");
+    assert_eq!(ended.code(), Some(0));
+}
+
+#[test]
+fn a_run_that_may_open_too_few_files_says_what_to_do() {
+    let binary = exec_server(&[]).get_program().display().to_string();
+    let mut command = std::process::Command::new("bash");
+    super::support::unconfigured(&mut command);
+    let output = finish(command.args(["-c", &format!("ulimit -n 14; exec {binary} run -- true")]));
+    assert_eq!(code(&output), 125);
+    let advice = "cannot set up this machine: it needs more open files: raise their limit with `ulimit -n`";
+    assert!(stderr(&output).contains(advice), "{output:?}");
 }

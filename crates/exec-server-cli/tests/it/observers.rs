@@ -138,3 +138,83 @@ fn what_nobody_drives_is_attached_to_without_a_question_and_what_is_not_there_is
     assert_eq!(code(&nobody), 1);
     assert!(stderr(&nobody).contains("is called \"nobody\": see `exec-server ps --all`"), "{nobody:?}");
 }
+
+/// Each command as a user would give it while somebody is attached in another terminal.
+#[test]
+fn commands_that_only_look_or_are_refused_leave_whoever_is_attached_alone() {
+    for (options, answer) in [(&["--tty"][..], "got"), (&[], "got")] {
+        let server = Server::start(Transport::Unix);
+        let id = server.detach(
+            options,
+            "stty -echo 2>/dev/null; trap '' WINCH; echo ready; while read x; do echo \"got $x\"; done; exit 7",
+        );
+        let mut attached = Running::start(&mut server.command(&["attach", &id]));
+        assert_eq!(attached.line().trim_end(), "ready");
+        let is_tty = !options.is_empty();
+        let refused = format!("exec-server-cli is driving {id}: have it leave first, or say --take-over");
+        let cases: [(&[&str], i32, &str); 7] = [
+            (&["screen", &id], i32::from(!is_tty), if is_tty { "" } else { "cannot draw the screen" }),
+            (&["screen", "--take-over", &id], i32::from(!is_tty), ""),
+            (&["kill", "-s", "WINCH", &id], 1, &refused),
+            (&["kill", "-USR1", &id], 1, &refused),
+            (&["wait", "--timeout", "10ms", &id], 124, "still runs"),
+            (&["logs", &id], 0, ""),
+            (&["ps"], 0, ""),
+        ];
+        for (number, (args, expected, said)) in cases.into_iter().enumerate() {
+            let output = server.finish(args);
+            assert_eq!(code(&output), expected, "{args:?}: {output:?}");
+            assert!(stderr(&output).contains(said), "{args:?}: {output:?}");
+            attached.type_in(&format!("{number}\n"));
+            assert_eq!(attached.line().trim_end(), format!("{answer} {number}"), "after {args:?}");
+        }
+        attached.type_in(if is_tty { "\u{4}" } else { "" });
+        attached.close_stdin();
+        assert_eq!(attached.end().2, 7);
+    }
+}
+
+#[test]
+fn a_signal_is_sent_if_nobody_drives_or_if_the_drive_may_be_taken_which_is_handed_back() {
+    let server = Server::start(Transport::Unix);
+    let script = "trap 'echo one' USR1; trap 'echo two; exit 3' USR2; echo ready; while :; do sleep 0.02; done";
+    let id = server.detach(&["--no-stdin"], script);
+    let mut following = Running::start(&mut server.command(&["logs", "-f", &id]));
+    assert_eq!(following.line(), "ready");
+    // Who looks on does not drive.
+    assert_eq!(code(&server.finish(&["kill", "-USR1", &id])), 0);
+    assert_eq!(following.line(), "one");
+
+    let mut attached = Running::start(&mut server.command(&["attach", "--no-stdin", &id]));
+    assert_eq!(attached.line(), "ready");
+    assert_eq!(code(&server.finish(&["kill", "-USR1", &id])), 1);
+    assert_eq!(code(&server.finish(&["kill", "-USR2", "--take-over", &id])), 0);
+    assert_eq!(following.line(), "two");
+    assert_eq!(following.end().2, 0);
+}
+
+/// It has asked to be told of observers, and so it keeps its connection.
+#[test]
+fn a_client_that_knows_of_observers_has_the_drive_again_once_the_signal_is_sent() {
+    let server = Server::start(Transport::Unix);
+    let id = server.detach(&["--no-stdin"], "trap 'echo one' USR1; echo ready; while :; do sleep 0.02; done");
+    let note = std::fs::read(&server.detached_files()[0]).expect("the note is ours");
+    let session = serde_json::from_slice::<Value>(&note).expect("a note is JSON")["session"].clone();
+    let path = server.url.trim_start_matches("unix://");
+    let mut driver = Agent { stream: BufReader::new(UnixStream::connect(path).expect("the server listens")) };
+    let hello = json!({"clientName": "a driver", "resumeSessionId": session, "role": "driver"});
+    driver.send(&json!({"id": 1, "method": "initialize", "params": hello}));
+    driver.send(&json!({"method": "initialized"}));
+    let mut roles = std::iter::from_fn(|| driver.next())
+        .filter(|message| message["method"] == "session/attached")
+        .map(|message| message["params"]["role"].as_str().unwrap_or_default().to_owned());
+    assert_eq!(roles.next().as_deref(), Some("driver"));
+    assert_eq!(code(&server.finish(&["kill", "-USR1", "--take-over", &id])), 0);
+    // It may be told of the present only, in which it drives.
+    assert!(roles.any(|role| role == "driver"));
+    drop(roles);
+    let logs = std::iter::repeat_with(|| server.finish(&["logs", &id])).find(|logs| stdout(logs).ends_with("one\n"));
+    assert!(logs.is_some());
+    let busy = server.finish(&["kill", "-USR1", &id]);
+    assert!(stderr(&busy).contains("a driver is driving"), "{busy:?}");
+}
