@@ -33,8 +33,8 @@ pub use error::{FileError, FileReason, FileVerb, WatchLimit};
 pub use metadata::{AttributeChanges, Attributes, DirectoryEntry, DirectoryPage, FileKind, FileTimes, Metadata};
 pub use search::{FileLines, Pattern, SearchItem, SearchLine, SearchQuery, SearchResults, SearchSummary};
 pub use tree::{
-    Copied, CopyOptions, CreateDirectoryOptions, GlobMatches, GlobQuery, RemoveOptions, RenameOptions, WalkEntry,
-    WalkItem, WalkKind, WalkListing, WalkOptions, WalkPage, WalkPosition,
+    Copied, CopyFailures, CopyOptions, CreateDirectoryOptions, GlobMatches, GlobQuery, RemoveOptions, RenameOptions,
+    WalkEntry, WalkItem, WalkKind, WalkListing, WalkOptions, WalkPage, WalkPosition,
 };
 pub use watch::{Change, ChangeBatch, ChangeStream, MissingPathWatch, WatchOptions};
 
@@ -72,6 +72,19 @@ pub trait Files: Send + Sync {
 
     /// Copies a file, a link or a directory. A file appears at its destination whole or not at all.
     fn copy<'a>(&'a self, source: &'a Path, destination: &'a Path, options: CopyOptions) -> FileFuture<'a, Copied>;
+
+    /// Copies as [`Self::copy`] does, but goes on when something within a directory cannot be copied: `failed` is told
+    /// what is left out, and why. An environment that does not know how ends with the first failure.
+    fn copy_what_can_be<'a>(
+        &'a self,
+        source: &'a Path,
+        destination: &'a Path,
+        options: CopyOptions,
+        failed: CopyFailures,
+    ) -> FileFuture<'a, Copied> {
+        drop(failed);
+        self.copy(source, destination, options)
+    }
 
     /// Renames a file within its file system; never follows a link that is the last component.
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path, options: RenameOptions) -> FileFuture<'a, ()>;

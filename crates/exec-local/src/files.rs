@@ -48,10 +48,11 @@ use bytes::Bytes;
 use exec_core::sandbox::{FileCeiling, FilePolicy, SandboxPolicy};
 use exec_env::BoxFuture;
 use exec_env::files::{
-    AttributeChanges, Attributes, ChangeSet, ChangeStream, Copied, CopyOptions, CreateDirectoryOptions, DirectoryEntry,
-    DirectoryPage, FileError, FileFuture, FileHash, FileReason, FileTimes, FileVerb, Files, GlobMatches, GlobQuery,
-    HashAlgorithm, LinkPolicy, Metadata, MissingPathWatch, OpenFile, OpenMode, RemoveOptions, RenameOptions,
-    SearchQuery, SearchResults, WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions, WriteOptions,
+    AttributeChanges, Attributes, ChangeSet, ChangeStream, Copied, CopyFailures, CopyOptions, CreateDirectoryOptions,
+    DirectoryEntry, DirectoryPage, FileError, FileFuture, FileHash, FileReason, FileTimes, FileVerb, Files,
+    GlobMatches, GlobQuery, HashAlgorithm, LinkPolicy, Metadata, MissingPathWatch, OpenFile, OpenMode, RemoveOptions,
+    RenameOptions, SearchQuery, SearchResults, WalkListing, WalkOptions, WalkPage, WalkPosition, WatchOptions,
+    WriteOptions,
 };
 
 use exec_sandbox::path_rules::{GlobCache, MachinePaths, PathRules};
@@ -275,6 +276,21 @@ impl LocalFiles {
             performed.await.unwrap_or_else(|errno| Err(FileError::new(verb, of, os(errno))))
         })
     }
+
+    fn copy_telling<'a>(
+        &'a self,
+        source: &'a Path,
+        destination: &'a Path,
+        options: CopyOptions,
+        failed: Option<CopyFailures>,
+    ) -> FileFuture<'a, Copied> {
+        let destination = destination.to_owned();
+        let register = |shared: &Shared| shared.temp_registry.open_file();
+        let work = move |policy: &_, (), source: &_, shared: &Shared, cancel: &_| {
+            copy::copy(policy, source, &destination, &options, failed.as_ref(), &shared.temp_registry, cancel)
+        };
+        self.run_prepared_on(&self.long, FileVerb::Copy, Effect::Changes, source, register, work)
+    }
 }
 
 /// What a call does to files.
@@ -406,12 +422,17 @@ impl Files for LocalFiles {
     }
 
     fn copy<'a>(&'a self, source: &'a Path, destination: &'a Path, options: CopyOptions) -> FileFuture<'a, Copied> {
-        let destination = destination.to_owned();
-        let register = |shared: &Shared| shared.temp_registry.open_file();
-        let work = move |policy: &_, (), source: &_, shared: &Shared, cancel: &_| {
-            copy::copy(policy, source, &destination, &options, &shared.temp_registry, cancel)
-        };
-        self.run_prepared_on(&self.long, FileVerb::Copy, Effect::Changes, source, register, work)
+        self.copy_telling(source, destination, options, None)
+    }
+
+    fn copy_what_can_be<'a>(
+        &'a self,
+        source: &'a Path,
+        destination: &'a Path,
+        options: CopyOptions,
+        failed: CopyFailures,
+    ) -> FileFuture<'a, Copied> {
+        self.copy_telling(source, destination, options, Some(failed))
     }
 
     fn rename<'a>(&'a self, from: &'a Path, to: &'a Path, options: RenameOptions) -> FileFuture<'a, ()> {

@@ -64,6 +64,10 @@ pub struct CopyOptions {
 /// Receives the progress of a copy. It is called on the copying thread, so it must not wait.
 pub type CopyProgress = Arc<dyn Fn(&Copied) + Send + Sync>;
 
+/// Receives what cannot be copied, while the rest of a tree is; returns the error to end the copy with it. It is called on
+/// the copying thread, and a copy waits for it.
+pub type CopyFailures = Arc<dyn Fn(FileError) -> Result<(), FileError> + Send + Sync>;
+
 impl fmt::Debug for CopyOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CopyOptions")

@@ -29,12 +29,53 @@ use super::write_target::WriteTarget;
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct ReplaceOptions {
-    /// Permission bits of the result; `None`: as they were, or 0666 less the umask.
-    pub(super) mode: Option<u32>,
+    /// Permission bits of the result.
+    pub(super) mode: NewMode,
     /// Return only when the result would survive a power cut.
     pub(super) sync: bool,
     /// Check just before the rename that the target is still what was found.
     pub(super) unchanged: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) enum NewMode {
+    /// As they were, or 0666 less the umask.
+    #[default]
+    Unchanged,
+    Exactly(u32),
+    /// Those of this file, of which the result is a copy.
+    OfCopy(Stat),
+}
+
+impl NewMode {
+    /// For a file with the owner that `file` has.
+    fn bits(&self, file: &Stat) -> Option<u32> {
+        match self {
+            Self::Unchanged => None,
+            Self::Exactly(mode) => Some(*mode),
+            Self::OfCopy(original) => Some(mode_of_copy(original, file)),
+        }
+    }
+
+    fn apply(&self, file: &OwnedFd) -> Result<(), Errno> {
+        match self.bits(&fstat(file)?) {
+            Some(mode) => fchmod(file, Mode::from_raw_mode(mode)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The mode of the original, with set-user-id and set-group-id only for the user and the group that had them: under
+/// another owner they would lend the rights of that one, who was never asked.
+pub(super) fn mode_of_copy(original: &Stat, copy: &Stat) -> u32 {
+    let mut mode = original.st_mode & 0o7777;
+    if original.st_uid != copy.st_uid {
+        mode &= !Mode::SUID.bits();
+    }
+    if original.st_gid != copy.st_gid {
+        mode &= !Mode::SGID.bits();
+    }
+    mode
 }
 
 /// Replaces `target` by what `fill` writes. `fill` may be called twice, the second time for the file in place.
@@ -53,9 +94,7 @@ pub(super) fn replace_file(
             temporary => temporary.map_err(os)?,
         };
         fill(temporary.file.as_fd())?;
-        if let Some(mode) = options.mode {
-            fchmod(&temporary.file, Mode::from_raw_mode(mode)).map_err(os)?;
-        }
+        options.mode.apply(&temporary.file).map_err(os)?;
         return temporary.rename_to(target, options).map_err(rename_failure(target));
     };
     match kind_of(existing) {
@@ -78,7 +117,7 @@ pub(super) fn replace_file(
     if kind_of(&old_stat) != FileKind::File {
         return Err(FileReason::NotAFile);
     }
-    let temporary = match TemporaryFile::create_like(&old, &old_stat, target, temp_registry, options.mode) {
+    let temporary = match TemporaryFile::create_like(&old, &old_stat, target, temp_registry, &options.mode) {
         Ok(temporary) => temporary,
         Err(errno) if cannot_replace(errno) => return rewrite_in_place(&old, options, fill),
         Err(errno) => return Err(os(errno)),
@@ -117,9 +156,7 @@ fn rewrite_in_place(
 ) -> Result<(), FileReason> {
     ftruncate(old, 0).map_err(os)?;
     fill(old.as_fd())?;
-    if let Some(mode) = options.mode {
-        fchmod(old, Mode::from_raw_mode(mode)).map_err(os)?;
-    }
+    options.mode.apply(old).map_err(os)?;
     if options.sync {
         fsync(old).map_err(os)?;
     }
@@ -178,10 +215,10 @@ impl<'a> TemporaryFile<'a> {
         stat: &Stat,
         target: &'a WriteTarget,
         temp_registry: &TempRegistry,
-        mode: Option<u32>,
+        mode: &NewMode,
     ) -> Result<Self, Errno> {
         let temporary = Self::create_beside(&target.resolved, temp_registry, 0o600)?;
-        inherit(old, stat, &temporary.file, mode)?;
+        inherit(old, stat, &temporary.file, mode.bits(stat))?;
         Ok(temporary)
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use exec_env::files::{
-    Copied, CopyOptions, CreateDirectoryOptions, FileError, FileKind, FileReason, FileVerb, LinkPolicy,
+    Copied, CopyFailures, CopyOptions, CreateDirectoryOptions, FileError, FileKind, FileReason, FileVerb, LinkPolicy,
 };
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, chmodat, copy_file_range, fstat, ftruncate,
@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread, retry_on_intr};
 
-use super::atomic_replace::{ReplaceOptions, replace_file};
+use super::atomic_replace::{NewMode, ReplaceOptions, mode_of_copy, replace_file};
 use super::blocking::CancelFlag;
 use super::descent::{Descent, DirectoryStack};
 use super::path_ops::{canonicalize, create_directory};
@@ -35,10 +35,11 @@ pub(super) fn copy(
     source: &Path,
     destination: &Path,
     options: &CopyOptions,
+    failed: Option<&CopyFailures>,
     temp_registry: &TempRegistry,
     cancel: &CancelFlag,
 ) -> Result<Copied, FileError> {
-    let mut copier = Copier { policy, options, temp_registry, cancel, copied: Copied::default() };
+    let mut copier = Copier { policy, options, failed, temp_registry, cancel, copied: Copied::default() };
     copier.copy(source, destination)?;
     Ok(copier.copied)
 }
@@ -46,6 +47,8 @@ pub(super) fn copy(
 struct Copier<'a> {
     policy: &'a CallPolicy,
     options: &'a CopyOptions,
+    /// Is told what is left out of a tree; `None`: the first failure ends the copy.
+    failed: Option<&'a CopyFailures>,
     temp_registry: &'a TempRegistry,
     cancel: &'a CancelFlag,
     copied: Copied,
@@ -119,65 +122,124 @@ impl Copier<'_> {
     }
 
     fn copy_tree(&mut self, top: &CopyStep<'_>, stat: Stat) -> Result<(), FileError> {
-        let (mut source, mut destination) = (top.source.to_owned(), top.destination.to_owned());
-        let at = |path: &Path, errno| FileError::new(FileVerb::Copy, path, os(errno));
-        let to = resolve_or_create_parent(self.policy, top.destination).map_err(|reason| top.at_destination(reason))?;
-        let made = make_directory(to.dir.as_fd(), &to.dir_policy_path, &to.name, stat);
-        let made = made.map_err(|errno| at(&destination, errno))?;
-        let mut targets = DirectoryStack::new(made.dir, made.policy_path).map_err(|errno| at(&destination, errno))?;
-        let mut original_of_level = vec![made.original];
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = openat(top.from, top.name, flags, Mode::empty());
-        let policy_path = top.from_policy_path.name(top.name);
-        let tree = opened.and_then(|dir| {
-            policy_path.require_outside_procfs(&dir)?;
-            Descent::new(dir, policy_path, None)
-        });
-        let mut tree = tree.map_err(|errno| at(&source, errno))?;
+        let mut ends = TreeEnds::open(self.policy, top, stat)?;
         self.copied.directories += 1;
+        let copied = self.copy_below(&mut ends);
+        if copied.is_err() {
+            self.finish_begun(&mut ends);
+        }
+        copied
+    }
+
+    fn copy_below(&mut self, ends: &mut TreeEnds) -> Result<(), FileError> {
         loop {
-            self.check_cancelled().map_err(|errno| at(&source, errno))?;
-            let Some((name, _)) = tree.next().map_err(|errno| at(&source, errno))? else {
-                let original = original_of_level.pop().flatten();
-                // Left before its mode is set, which may forbid to look at what is above it.
-                let left = tree.leave().map_err(|errno| at(&source, errno))?;
-                match left {
-                    true => targets.leave().and_then(|dir| self.finish_directory(dir.as_fd(), original)),
-                    false => self.finish_directory(targets.current(), original),
+            self.check_cancelled().map_err(|errno| ends.at_source(errno))?;
+            let name = match ends.tree.next() {
+                Ok(next) => next.map(|(name, _)| name),
+                // The rest of this directory is left out.
+                Err(errno) => {
+                    self.leave_out(ends.at_source(errno))?;
+                    None
                 }
-                .map_err(|errno| at(&destination, errno))?;
-                self.report();
-                if !left {
-                    return Ok(());
-                }
-                source.pop();
-                destination.pop();
-                continue;
             };
-            source.push(&name);
-            destination.push(&name);
-            let from = tree.directories.current();
-            let stat = statat(from, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| at(&source, errno))?;
-            let from_policy_path = tree.directories.policy_path();
-            let to = CopyTarget::Name(targets.current(), targets.policy_path(), &name);
-            let step = CopyStep { from, from_policy_path, name: &name, to, source: &source, destination: &destination };
-            match kind_of(&stat) {
-                FileKind::File => self.copy_file(&step)?,
-                FileKind::Symlink => self.copy_link(&step)?,
-                FileKind::Special => self.copied.skipped += 1,
-                FileKind::Directory => {
-                    // Entered first: what may not be read leaves no empty directory.
-                    tree.enter(&name, None).map_err(|errno| at(&source, errno))?;
-                    let made = make_directory(targets.current(), targets.policy_path(), &name, stat);
-                    let made = made.map_err(|errno| at(&destination, errno))?;
-                    targets.push_at(made.dir, made.policy_path).map_err(|errno| at(&destination, errno))?;
-                    original_of_level.push(made.original);
-                    self.copied.directories += 1;
-                    continue;
+            let entered = match name {
+                Some(name) => {
+                    ends.source.push(&name);
+                    ends.destination.push(&name);
+                    self.copy_entry(ends, &name)?
                 }
+                None if self.leave(ends)? => false,
+                None => return Ok(()),
+            };
+            if !entered {
+                ends.source.pop();
+                ends.destination.pop();
             }
-            source.pop();
-            destination.pop();
+        }
+    }
+
+    /// Copies what has this name, or enters it if it is a directory and returns true. An error ends the copy.
+    fn copy_entry(&mut self, ends: &mut TreeEnds, name: &OsStr) -> Result<bool, FileError> {
+        let from = ends.tree.directories.current();
+        let stat = match statat(from, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(errno) => return self.leave_out(ends.at_source(errno)).map(|()| false),
+        };
+        let from_policy_path = ends.tree.directories.policy_path();
+        let to = CopyTarget::Name(ends.targets.current(), ends.targets.policy_path(), name);
+        let (source, destination) = (&ends.source, &ends.destination);
+        let step = CopyStep { from, from_policy_path, name, to, source, destination };
+        let copied = match kind_of(&stat) {
+            FileKind::File => self.copy_file(&step),
+            FileKind::Symlink => self.copy_link(&step),
+            FileKind::Special => {
+                self.copied.skipped += 1;
+                Ok(())
+            }
+            FileKind::Directory => return self.enter(ends, name, stat),
+        };
+        copied.or_else(|error| self.leave_out(error)).map(|()| false)
+    }
+
+    fn enter(&mut self, ends: &mut TreeEnds, name: &OsStr, stat: Stat) -> Result<bool, FileError> {
+        // Entered first: what may not be read leaves no empty directory.
+        if let Err(errno) = ends.tree.enter(name, None) {
+            return self.leave_out(ends.at_source(errno)).map(|()| false);
+        }
+        match ends.make_target(name, stat) {
+            Ok(()) => {
+                self.copied.directories += 1;
+                Ok(true)
+            }
+            Err(errno) => {
+                let error = ends.at_destination(errno);
+                ends.tree.leave().map_err(|errno| ends.at_source(errno))?;
+                self.leave_out(error).map(|()| false)
+            }
+        }
+    }
+
+    /// Returns false at the top.
+    fn leave(&mut self, ends: &mut TreeEnds) -> Result<bool, FileError> {
+        // Left before its mode is set, which may forbid to look at what is above it.
+        let left = ends.tree.leave().map_err(|errno| ends.at_source(errno))?;
+        let finished = match left {
+            true => {
+                let dir = ends.targets.leave().map_err(|errno| ends.at_destination(errno))?;
+                self.finish_directory(dir.as_fd(), ends.originals.pop().flatten())
+            }
+            false => self.finish_directory(ends.targets.current(), ends.originals.pop().flatten()),
+        };
+        finished.or_else(|errno| self.leave_out(ends.at_destination(errno)))?;
+        self.report();
+        Ok(left)
+    }
+
+    /// Ends the copy with this error, unless the caller wants the rest.
+    fn leave_out(&self, error: FileError) -> Result<(), FileError> {
+        match self.failed {
+            Some(failed) if !self.cancel.is_set() => {
+                failed(FileError { reason: self.policy.explain(error.reason), ..error })
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// After an error: whatever has been made already does not keep the mode that it had while it was filled.
+    fn finish_begun(&self, ends: &mut TreeEnds) {
+        while let Some(original) = ends.originals.pop() {
+            let left = match ends.originals.is_empty() {
+                true => None,
+                false => ends.targets.leave().ok(),
+            };
+            // A failure needs no report: that of the copy is the one that matters.
+            let _finished = match &left {
+                Some(dir) => self.finish_directory(dir.as_fd(), original),
+                None => self.finish_directory(ends.targets.current(), original),
+            };
+            if left.is_none() {
+                return;
+            }
         }
     }
 
@@ -185,7 +247,8 @@ impl Copier<'_> {
     fn finish_directory(&self, dir: BorrowedFd<'_>, original: Option<Stat>) -> Result<(), Errno> {
         let Some(original) = original else { return Ok(()) };
         self.copy_times(&original, |times| utimensat(CWD, proc_path(dir), times, AtFlags::empty()))?;
-        chmodat(CWD, proc_path(dir), Mode::from_raw_mode(original.st_mode & 0o7777), AtFlags::empty())
+        let mode = Mode::from_raw_mode(mode_of_copy(&original, &fstat(dir)?));
+        chmodat(CWD, proc_path(dir), mode, AtFlags::empty())
     }
 
     fn copy_link(&mut self, step: &CopyStep<'_>) -> Result<(), FileError> {
@@ -208,7 +271,7 @@ impl Copier<'_> {
         {
             return Err(step.at_destination(FileReason::CopyOntoItself));
         }
-        let replace = ReplaceOptions { mode: Some(stat.st_mode & 0o7777), ..ReplaceOptions::default() };
+        let replace = ReplaceOptions { mode: NewMode::OfCopy(stat), ..ReplaceOptions::default() };
         let temp_registry = self.temp_registry;
         let before = self.copied;
         replace_file(&target, replace, temp_registry, &mut |to| {
@@ -327,6 +390,53 @@ impl Copier<'_> {
         if let Some(progress) = &self.options.progress {
             progress(&self.copied);
         }
+    }
+}
+
+/// Both ends of a tree: the directory that is copied, and the one that it is copied to, with all above them.
+struct TreeEnds {
+    tree: Descent,
+    targets: DirectoryStack,
+    /// Of each level that is not finished, what [`MadeDirectory`] says.
+    originals: Vec<Option<Stat>>,
+    source: PathBuf,
+    destination: PathBuf,
+}
+
+impl TreeEnds {
+    /// Opens the original, and makes the top of the copy.
+    fn open(policy: &CallPolicy, top: &CopyStep<'_>, stat: Stat) -> Result<Self, FileError> {
+        let at_source = |errno| top.at_source(os(errno));
+        let at_destination = |errno| top.at_destination(os(errno));
+        let to = resolve_or_create_parent(policy, top.destination).map_err(|reason| top.at_destination(reason))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(top.from, top.name, flags, Mode::empty());
+        let policy_path = top.from_policy_path.name(top.name);
+        let tree = opened.and_then(|dir| {
+            policy_path.require_outside_procfs(&dir)?;
+            Descent::new(dir, policy_path, None)
+        });
+        let tree = tree.map_err(at_source)?;
+        let made = make_directory(to.dir.as_fd(), &to.dir_policy_path, &to.name, stat).map_err(at_destination)?;
+        let targets = DirectoryStack::new(made.dir, made.policy_path).map_err(at_destination)?;
+        let (source, destination) = (top.source.to_owned(), top.destination.to_owned());
+        Ok(Self { tree, targets, originals: vec![made.original], source, destination })
+    }
+
+    /// Makes a directory in the current one of the copy, and goes into it.
+    fn make_target(&mut self, name: &OsStr, stat: Stat) -> Result<(), Errno> {
+        let made = make_directory(self.targets.current(), self.targets.policy_path(), name, stat)?;
+        self.targets.push_at(made.dir, made.policy_path)?;
+        self.originals.push(made.original);
+        Ok(())
+    }
+
+    fn at_source(&self, errno: Errno) -> FileError {
+        FileError::new(FileVerb::Copy, &self.source, os(errno))
+    }
+
+    fn at_destination(&self, errno: Errno) -> FileError {
+        FileError::new(FileVerb::Copy, &self.destination, os(errno))
     }
 }
 
@@ -470,7 +580,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let (options, registry, cancel) = (CopyOptions::default(), TempRegistry::open(None), CancelFlag::default());
         let (policy, copied) = (&CallPolicy::default(), Copied::default());
-        let mut copier = Copier { policy, options: &options, temp_registry: &registry, cancel: &cancel, copied };
+        let (options, temp_registry, cancel) = (&options, &registry, &cancel);
+        let mut copier = Copier { policy, options, failed: None, temp_registry, cancel, copied };
         let opened = open_source(CWD, &PolicyPath::default(), OsStr::new("/proc/self/limits"));
         let (from, stat) = opened.expect("Linux has it");
         for name in ["first", "second"] {
@@ -489,7 +600,7 @@ mod tests {
         std::fs::write(&target, "precious").expect("it is ours");
         let (registry, cancel) = (TempRegistry::open(None), CancelFlag::default());
         let (policy, options) = (CallPolicy::default(), CopyOptions::default());
-        let copied = copy(&policy, Path::new("/proc/self/mem"), &target, &options, &registry, &cancel);
+        let copied = copy(&policy, Path::new("/proc/self/mem"), &target, &options, None, &registry, &cancel);
         assert_eq!(copied.map_err(|error| error.reason), Err(os(Errno::IO)));
         assert_eq!(std::fs::read_to_string(&target).expect("it is ours"), "precious");
     }
@@ -502,7 +613,7 @@ mod tests {
         let (registry, cancel) = (TempRegistry::open(None), CancelFlag::default());
         let source = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
         let (policy, options) = (CallPolicy::default(), CopyOptions::default());
-        copy(&policy, source, &target, &options, &registry, &cancel).expect("it can be read");
+        copy(&policy, source, &target, &options, None, &registry, &cancel).expect("it can be read");
         assert_eq!(std::fs::read(&target).expect("it was just written"), contents);
     }
 }

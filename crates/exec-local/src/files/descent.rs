@@ -102,25 +102,24 @@ impl DirectoryStack {
         Ok(())
     }
 
-    /// Goes back to the directory above, and returns the one that was left.
+    /// Goes back to the directory above, and returns the one that was left. After a failure nothing was left.
     pub(super) fn leave(&mut self) -> Result<OwnedFd, Errno> {
+        let above = self.levels.len().checked_sub(2).expect("the top is never left");
+        if self.levels[above].handle.is_none() {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let dir = openat(self.current(), "..", flags, Mode::empty())?;
+            if identity(&dir)? != self.levels[above].device_and_inode {
+                return Err(Errno::STALE);
+            }
+            self.levels[above].handle = Some(dir);
+            self.closed = above;
+        }
         let level = self.levels.pop().expect("the top is never left");
-        let left = level.handle.expect("the last level always has a handle");
         match level.policy_path_above {
             Some(policy_path) => self.policy_path = policy_path,
             None => self.policy_path.leave(),
         }
-        let above = self.levels.last_mut().expect("the top is never left");
-        if above.handle.is_none() {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let dir = openat(&left, "..", flags, Mode::empty())?;
-            if identity(&dir)? != above.device_and_inode {
-                return Err(Errno::STALE);
-            }
-            above.handle = Some(dir);
-            self.closed = self.levels.len() - 1;
-        }
-        Ok(left)
+        Ok(level.handle.expect("the last level always has a handle"))
     }
 }
 

@@ -444,13 +444,20 @@ impl Sink for FileSink<'_> {
 
 fn walk_error(error: ignore::Error, root: &Path) -> FileError {
     let path = path_of(&error).unwrap_or(root).to_owned();
-    let reason = match error.io_error().and_then(std::io::Error::raw_os_error) {
-        Some(errno) => FileReason::Os(errno),
+    let reason = match error.io_error() {
+        Some(error) => FileReason::Os(errno_of(error)),
         // Symbolic links that form a loop, or an ignore file with a line that does not parse.
         None if is_loop(&error) => os(Errno::LOOP),
         None => bad_pattern(error),
     };
     FileError::new(FileVerb::Search, path, reason)
+}
+
+/// The walk wraps what the kernel said in errors that have no number of their own.
+fn errno_of(error: &io::Error) -> i32 {
+    let mut causes = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source());
+    let errno = causes.find_map(|error| error.downcast_ref::<io::Error>()?.raw_os_error());
+    errno.unwrap_or(Errno::IO.raw_os_error())
 }
 
 fn path_of(error: &ignore::Error) -> Option<&Path> {

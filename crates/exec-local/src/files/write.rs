@@ -16,7 +16,7 @@ use exec_env::files::{ExpectedFile, FileKind, FileReason, WriteOptions};
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, fstat, fsync, ftruncate};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::atomic_replace::{ReplaceOptions, replace_file};
+use super::atomic_replace::{NewMode, ReplaceOptions, replace_file};
 use super::policy::CallPolicy;
 use super::resolve::{kind_of, os, size_bytes};
 use super::temp_registry::TempRegistry;
@@ -46,8 +46,8 @@ pub(super) fn write(
     if options.append {
         return append(&target, bytes, options);
     }
-    let replace =
-        ReplaceOptions { mode: options.mode, sync: options.sync, unchanged: options.expect != ExpectedFile::Anything };
+    let mode = options.mode.map_or(NewMode::Unchanged, NewMode::Exactly);
+    let replace = ReplaceOptions { mode, sync: options.sync, unchanged: options.expect != ExpectedFile::Anything };
     replace_file(&target, replace, temp_registry, &mut |file| write_all(file, bytes).map_err(|(errno, _)| os(errno)))
 }
 

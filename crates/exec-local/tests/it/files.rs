@@ -7,15 +7,18 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use exec_core::sandbox::{FileAccess, FilePolicy, FileRule, NetworkPolicy, RuleTarget, SandboxPolicy};
 use exec_env::Environment as _;
 use exec_env::files::{
-    Change, CopyOptions, FileReason, Files, Pattern, RemoveOptions, SearchItem, SearchQuery, WatchOptions, WriteOptions,
+    Change, CopyOptions, FileError, FileReason, Files, Pattern, RemoveOptions, SearchItem, SearchQuery, WatchOptions,
+    WriteOptions,
 };
 use exec_local::files::LocalFiles;
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 
 /// Where the victim of a kill writes.
@@ -252,6 +255,93 @@ async fn long_calls_do_not_keep_short_ones_waiting() {
     assert_eq!(told.size_bytes, 200_000);
     let found = files.glob(exec_env::files::GlobQuery::new(&root, "*")).await.expect("the pattern is good");
     assert_eq!(found.paths, [root.join("file")]);
+}
+
+/// The files of somebody who may not read everything, and a folder that belongs to nobody in particular.
+async fn files_of_an_ordinary_user() -> (Arc<dyn Files>, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a test needs a temporary folder");
+    set_mode(folder.path(), 0o777);
+    let files = LocalFiles::open(None);
+    let files = match rustix::process::geteuid().is_root() {
+        true => files.as_user("nobody").await.expect("every machine has this user"),
+        false => Arc::new(files),
+    };
+    (files, folder)
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+}
+
+fn mode(path: PathBuf) -> u32 {
+    std::fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
+}
+
+/// A tree `from` of which `a/b/secret` and what is in `a/closed` cannot be read.
+fn write_unreadable_tree(folder: &Path) {
+    let from = folder.join("from");
+    std::fs::create_dir_all(from.join("a/b")).expect("the folder is ours");
+    std::fs::create_dir_all(from.join("a/closed/deeper")).expect("the folder is ours");
+    for name in ["a/b/first", "a/b/secret", "a/b/third", "a/closed/file", "last"] {
+        std::fs::write(from.join(name), name).expect("the folder is ours");
+    }
+    for (name, mode) in [("a/b/secret", 0o000), ("a/closed", 0o311), ("a/b", 0o755), ("a", 0o775), ("", 0o715)] {
+        set_mode(&from.join(name), mode);
+    }
+}
+
+#[tokio::test]
+async fn a_copy_that_is_asked_to_go_on_tells_what_it_leaves_out_and_copies_the_rest() {
+    let (files, folder) = files_of_an_ordinary_user().await;
+    write_unreadable_tree(folder.path());
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = Arc::clone(&told);
+    let failed = Arc::new(move |error: FileError| {
+        tell.lock().expect("nobody panics with it").push((error.path, error.reason));
+        Ok(())
+    });
+    let options = CopyOptions { recursive: true, ..CopyOptions::default() };
+    let copied = files.copy_what_can_be(&from, &to, options, failed).await.expect("it goes on");
+    assert_eq!((copied.files, copied.directories), (3, 4));
+    let denied = FileReason::Os(Errno::ACCESS.raw_os_error());
+    let wanted = [(from.join("a/b/secret"), denied.clone()), (from.join("a/closed"), denied)];
+    assert_eq!(*told.lock().expect("nobody panics with it"), wanted);
+    for name in ["a/b/first", "a/b/third", "last"] {
+        assert_eq!(std::fs::read(to.join(name)).ok().as_deref(), Some(name.as_bytes()));
+    }
+    assert_eq!((mode(to.join("a")), mode(to.join("a/b")), mode(to)), (0o775, 0o755, 0o715));
+}
+
+#[tokio::test]
+async fn a_copy_that_fails_half_way_leaves_the_folders_it_has_made_with_their_modes() {
+    let (files, folder) = files_of_an_ordinary_user().await;
+    write_unreadable_tree(folder.path());
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let options = CopyOptions { recursive: true, ..CopyOptions::default() };
+    let failed = files.copy(&from, &to, options).await.expect_err("a file cannot be read");
+    assert_eq!((failed.path, failed.reason), (from.join("a/b/secret"), FileReason::Os(Errno::ACCESS.raw_os_error())));
+    assert!(!to.join("last").exists(), "the first failure ends it");
+    assert_eq!((mode(to.join("a")), mode(to.join("a/b")), mode(to)), (0o775, 0o755, 0o715));
+}
+
+#[cfg(feature = "search")]
+#[tokio::test]
+async fn a_search_tells_a_folder_that_may_not_be_read_as_such() {
+    let (files, folder) = files_of_an_ordinary_user().await;
+    write_unreadable_tree(folder.path());
+    let query = SearchQuery::new(folder.path().join("from"), Pattern::Literal("last".to_owned()));
+    let mut found = files.search(query).await.expect("the query is good");
+    let summary = loop {
+        if let SearchItem::Done(summary) = found.next().await.expect("the rest is searched") {
+            break summary;
+        }
+    };
+    let problems: Vec<_> = summary.problems.into_iter().map(|problem| (problem.path, problem.reason)).collect();
+    let from = folder.path().join("from");
+    let denied = FileReason::Os(Errno::ACCESS.raw_os_error());
+    assert_eq!(problems, [(from.join("a/b/secret"), denied.clone()), (from.join("a/closed"), denied)]);
+    assert_eq!(summary.matches, 1);
 }
 
 /// Levels of a tree that is far deeper than a path can be long.

@@ -324,9 +324,9 @@ begins at the folder its server was started in. A local file with a colon in its
 
 Contents stream in blocks, in little memory; a connection that breaks is looked for again, and the copy goes on where \
 it was. Each file is compared at both ends by its BLAKE3, and appears under its name whole or not at all. Permissions \
-(but for set-user-id and set-group-id between machines) and times are kept; owners are not. With -r, symbolic links are \
-copied as links, and nothing is written through a link in the target; FIFOs, sockets and devices are left out, and \
-counted.";
+and times are kept; owners are not, and set-user-id and set-group-id go where the owner or the machine is another. With \
+-r, symbolic links are copied as links, and nothing is written through a link in the target; FIFOs, sockets and devices \
+are left out, and counted; what cannot be copied is told, and the rest is copied.";
 
 const CP_EXAMPLES: &str = "\
 Examples:

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use exec_client::files::stream::fingerprint;
 use exec_env::files::{
-    ContentHash, Copied, CopyOptions, FileError, FileKind, FileReason, FileVerb, LinkPolicy, Metadata, OpenMode,
-    RemoveOptions, RenameOptions, WriteOptions,
+    ContentHash, Copied, CopyFailures, CopyOptions, FileError, FileKind, FileReason, FileVerb, LinkPolicy, Metadata,
+    OpenMode, RemoveOptions, RenameOptions, WriteOptions,
 };
 use exec_wire::text::OsText;
 use exec_wire::{Extension, Method};
@@ -102,7 +102,7 @@ impl Copier {
     pub(super) async fn copy_file(&self, file: FileCopy<'_>) -> Result<(), CopyError> {
         let FileCopy { from, to, metadata, links } = file;
         if self.is_one_machine() && (links.to == LinkPolicy::Follow || !self.is_link_at(to).await) {
-            return self.copy_on_one_machine(from, to, false).await;
+            return self.copy_on_one_machine(from, to, None).await;
         }
         let small = metadata.size_bytes <= SMALL_BYTES;
         let written = match small {
@@ -123,8 +123,13 @@ impl Copier {
         Ok(())
     }
 
-    /// Lets the machine copy a file or a tree by itself.
-    pub(super) async fn copy_on_one_machine(&self, from: &Path, to: &Path, recursive: bool) -> Result<(), CopyError> {
+    /// Lets the machine copy a file by itself, or a tree: then `tree_failed` is told what is left out of it.
+    pub(super) async fn copy_on_one_machine(
+        &self,
+        from: &Path,
+        to: &Path,
+        tree_failed: Option<CopyFailures>,
+    ) -> Result<(), CopyError> {
         let (progress, reported) = (Arc::clone(&self.progress), Mutex::new(Copied::default()));
         let report = Arc::new(move |now: &Copied| {
             let mut reported = reported.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,9 +137,13 @@ impl Copier {
             *reported = *now;
         });
         let keep_times = self.to.supports(Extension::COPY_KEEP_TIMES);
+        let recursive = tree_failed.is_some();
         let options = CopyOptions { recursive, keep_times, progress: Some(Arc::clone(&report) as _) };
-        let copied = self.to.files().copy(from, to, options).await.at(&self.to)?;
-        report(&copied);
+        let copied = match tree_failed {
+            Some(failed) => self.to.files().copy_what_can_be(from, to, options, failed).await,
+            None => self.to.files().copy(from, to, options).await,
+        };
+        report(&copied.at(&self.to)?);
         Ok(())
     }
 

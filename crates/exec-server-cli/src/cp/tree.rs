@@ -9,11 +9,13 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use exec_env::files::{Copied, CreateDirectoryOptions, DirectoryEntry, FileKind, LinkPolicy, Metadata};
+use exec_env::files::{Copied, CreateDirectoryOptions, DirectoryEntry, FileError, FileKind, LinkPolicy, Metadata};
 use exec_wire::{Extension, Method};
 use futures_util::StreamExt;
 use libc::EEXIST;
+use tokio::sync::mpsc;
 
 use super::copier::{Copier, FileCopy, LinkPolicies, retry_unreachable};
 use super::error::{AtLocation, CopyError};
@@ -21,6 +23,9 @@ use crate::failures::Failures;
 
 /// Concurrent entries: enough to hide the latency of a connection, few enough for memory.
 const AT_ONCE: usize = 8;
+
+/// Failures that a copy may be ahead of what is printed.
+const FAILURES_AHEAD: usize = 64;
 
 /// Entries of one tree. A tree with more has no end, or is a disk, which is better copied by other means.
 const TREE_ENTRIES: u64 = 10_000_000;
@@ -37,7 +42,7 @@ pub(super) async fn copy(
     failures: &mut Failures,
 ) -> Result<(), CopyError> {
     if copier.is_one_machine() && is_new && copier.to.supports(Extension::COPY_KEEP_TIMES) {
-        return copier.copy_on_one_machine(&from, &to, true).await;
+        return copy_on_one_machine(copier, &from, &to, failures).await;
     }
     let mut steps = TreeSteps::default();
     steps.push(TreeStep::Copy { from, to });
@@ -48,6 +53,37 @@ pub(super) async fn copy(
     // What was begun before an error gets its mode and times all the same.
     while let Some(step) = steps.pop() {
         step.finish(copier, failures).await?;
+    }
+    copied
+}
+
+/// Lets the machine copy the tree by itself, and reports what it leaves out.
+async fn copy_on_one_machine(
+    copier: &Copier,
+    from: &Path,
+    to: &Path,
+    failures: &mut Failures,
+) -> Result<(), CopyError> {
+    // When it is full, the copy waits until we have printed.
+    let (sender, mut left_out) = mpsc::channel(FAILURES_AHEAD);
+    let location = Arc::clone(&copier.to);
+    let failed = move |error: FileError| {
+        let at_location = CopyError::at(&location, error.clone());
+        // Nobody receives it: then the copy is not wanted any more, either.
+        match at_location.ends_all() || sender.blocking_send(at_location).is_err() {
+            true => Err(error),
+            false => Ok(()),
+        }
+    };
+    let mut copying = std::pin::pin!(copier.copy_on_one_machine(from, to, Some(Arc::new(failed))));
+    let copied = loop {
+        tokio::select! {
+            Some(error) = left_out.recv() => error.report(failures)?,
+            copied = &mut copying => break copied,
+        }
+    };
+    while let Ok(error) = left_out.try_recv() {
+        error.report(failures)?;
     }
     copied
 }

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{Duration, SystemTime};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use super::other_users::OrdinaryUser;
 use super::server::{Server, Transport};
-use super::support::{code, exec_server, fifo, finish, stderr, stdout};
+use super::support::{Running, code, exec_server, fifo, finish, stderr, stdout};
 
 /// Two directories; commands name the second one as one of the environment `far`.
 struct Fixture {
@@ -326,6 +328,57 @@ fn a_file_that_may_not_be_read_leaves_the_target_as_it_was() {
 }
 
 #[test]
+fn a_tree_on_one_machine_is_copied_but_for_what_may_not_be_read_which_is_told() {
+    let user = OrdinaryUser::new();
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    chmod(folder.path(), 0o777);
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    std::fs::create_dir_all(from.join("sub")).expect("the folder is ours");
+    for name in ["first", "secret", "sub/secret", "sub/third", "last"] {
+        std::fs::write(from.join(name), name).expect("the folder is ours");
+    }
+    for name in ["secret", "sub/secret"] {
+        chmod(&from.join(name), 0o000);
+    }
+    chmod(&from.join("sub"), 0o775);
+    chmod(&from, 0o715);
+    let args = ["cp", "-r", "--json", &from.display().to_string(), &to.display().to_string()];
+    let output = finish(&mut user.exec_server(&args));
+    assert_eq!(code(&output), 1, "{output:?}");
+    let lines: Vec<Value> =
+        stdout(&output).lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
+    let failed: Vec<(&Value, &Value)> =
+        lines.iter().filter(|line| line["event"] == "failed").map(|line| (&line["reason"], &line["message"])).collect();
+    let message = |name: &str| {
+        json!(format!("cannot copy {:?}: permission denied to the account that works there", from.join(name)))
+    };
+    let (first, second) = (message("secret"), message("sub/secret"));
+    assert_eq!(failed, [(&json!("EACCES"), &first), (&json!("EACCES"), &second)]);
+    let done = lines.last().expect("it is told");
+    assert_eq!((&done["event"], &done["files"], &done["directories"]), (&json!("done"), &json!(3), &json!(2)));
+    assert_eq!((names(&to), names(&to.join("sub"))), (names_of(["first", "last", "sub"]), names_of(["third"])));
+    assert_eq!((mode(&to), mode(&to.join("sub"))), (0o715, 0o775));
+}
+
+fn names_of<const N: usize>(names: [&str; N]) -> Vec<OsString> {
+    names.map(OsString::from).to_vec()
+}
+
+/// The new file is ours: with the bits it would lend our rights, and root's are all.
+#[test]
+fn a_file_of_another_user_that_is_replaced_from_stdin_loses_set_user_id() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "old").expect("the folder is ours");
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&file, Some(65_534), Some(65_534)).expect("root may");
+    }
+    chmod(&file, 0o6755);
+    assert_eq!(code(&finish(&mut exec_server(&["cp", "-", &file.display().to_string()]))), 0);
+    assert_eq!((std::fs::read(&file).ok().as_deref(), mode(&file)), (Some(&b""[..]), 0o755));
+}
+
+#[test]
 fn a_copy_goes_on_when_the_server_dies_and_returns() {
     let mut server = Server::start_durable();
     server.name("far");
@@ -349,6 +402,62 @@ fn a_copy_goes_on_when_the_server_dies_and_returns() {
     assert!(child.wait().expect("it is our child").success());
     assert_eq!(hash(&to), hash(&from));
     assert_eq!(names(folder.path()), ["from", "to"]);
+}
+
+/// There is something temporary in the folder.
+fn has_begun(folder: &Path) -> bool {
+    names(folder).iter().any(|name| name.to_string_lossy().starts_with(".exec-server-"))
+}
+
+#[test]
+fn a_terminal_that_is_closed_in_the_middle_of_a_copy_leaves_nothing_temporary_at_either_end() {
+    let fixture = Fixture::new(Transport::Unix);
+    let source = std::fs::File::create(fixture.local("large")).expect("the folder is ours");
+    std::io::Write::write_all(&mut &source, &large(4 << 20)).expect("the folder is ours");
+    // It is not copied before the signal comes, and costs no space.
+    source.set_len(64 << 30).expect("the file is ours");
+    std::fs::rename(fixture.local("large"), fixture.remote("large")).expect("the folders are ours");
+    let there = fixture.remote_arg("copy");
+    let here = fixture.local_arg("copy");
+    let large = fixture.remote("large").display().to_string();
+    let stdin = "x".repeat(3 << 20);
+    let cases: [(&[&str], &str, &Path); 4] = [
+        (&["cp", "-q", &large, &there], "", fixture.remote.path()),
+        (&["cp", "-q", &fixture.remote_arg("large"), &here], "", fixture.local.path()),
+        (&["cp", "-q", "-", &there], &stdin, fixture.remote.path()),
+        (&["fs", "write", &there], &stdin, fixture.remote.path()),
+    ];
+    for (args, stdin, folder) in cases {
+        let mut running = Running::start(&mut fixture.server.command(args));
+        running.type_in(stdin);
+        while !has_begun(folder) {
+            std::thread::yield_now();
+        }
+        running.signal(Signal::HUP);
+        assert_eq!(running.end().2, 128 + 1, "{args:?}");
+        let left: Vec<OsString> = names(folder).into_iter().filter(|name| name != "large").collect();
+        assert_eq!(left, [""; 0], "{args:?}");
+    }
+}
+
+#[test]
+fn a_copy_that_is_started_with_nohup_goes_on_when_its_terminal_is_closed() {
+    let fixture = Fixture::new(Transport::Unix);
+    let binary = exec_server(&[]).get_program().display().to_string();
+    let script = format!("trap '' HUP; exec {binary} cp -q - {}", fixture.remote_arg("copy"));
+    let mut shell = std::process::Command::new("sh");
+    super::support::unconfigured(&mut shell);
+    super::server::at_home(&mut shell, &fixture.server.home);
+    let mut running = Running::start(shell.args(["-c", &script]));
+    running.type_in(&"x".repeat(3 << 20));
+    while !has_begun(fixture.remote.path()) {
+        std::thread::yield_now();
+    }
+    running.signal(Signal::HUP);
+    running.type_in("end");
+    running.close_stdin();
+    assert_eq!(running.end(), (String::new(), String::new(), 0));
+    assert_eq!(std::fs::metadata(fixture.remote("copy")).map(|copy| copy.len()).ok(), Some((3 << 20) + 3));
 }
 
 #[test]

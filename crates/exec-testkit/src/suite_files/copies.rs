@@ -25,6 +25,37 @@ pub async fn a_copied_file_has_contents_and_mode(env: &FilesTestEnvironment) {
     assert_eq!(names_in(&env.scratch()), ["from", "to"]);
 }
 
+fn mode_of(path: &Path) -> u32 {
+    std::fs::metadata(path).expect("it is there").mode() & 0o7777
+}
+
+/// A copy belongs to whoever makes it. With set-user-id it would run with that one's rights, and of root those are all.
+pub async fn a_copy_has_set_user_id_and_set_group_id_only_of_an_owner_that_it_has(env: &FilesTestEnvironment) {
+    const OTHER: u32 = 65_534;
+    let own = std::fs::metadata(env.file("from/own", "x")).expect("it is there");
+    let group_only = env.file("from/group", "x");
+    let others = [env.file("from/other", "x"), env.directory("from/folder"), group_only.clone()];
+    let gave_away = std::os::unix::fs::chown(&others[0], Some(OTHER), Some(OTHER)).is_ok();
+    if gave_away {
+        std::os::unix::fs::chown(&others[1], Some(OTHER), Some(OTHER)).expect("we are root");
+        std::os::unix::fs::chown(&group_only, Some(OTHER), Some(own.gid())).expect("we are root");
+    } else {
+        eprintln!("only our own files are judged: nobody but root can give files away");
+    }
+    for path in others.iter().chain([&env.path("from/own")]) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o6755)).expect("they are ours, or we are root");
+    }
+    env.file("over", "old");
+    copy(env, &env.path("from"), &env.path("to"), true).await.expect("the directory is ours");
+    copy(env, &env.path("from/other"), &env.path("one"), false).await.expect("the directory is ours");
+    copy(env, &env.path("from/other"), &env.path("over"), false).await.expect("the directory is ours");
+    let (neither, group) = if gave_away { (0o755, 0o2755) } else { (0o6755, 0o6755) };
+    let wanted = [("to/other", neither), ("to/folder", neither), ("one", neither), ("over", neither)];
+    for (path, mode) in wanted.into_iter().chain([("to/group", group), ("to/own", 0o6755)]) {
+        assert_eq!(format!("{:o}", mode_of(&env.path(path))), format!("{mode:o}"), "{path}");
+    }
+}
+
 /// EISDIR. Through a link, the target is replaced.
 pub async fn a_copy_replaces_a_file_but_not_a_folder(env: &FilesTestEnvironment) {
     let from = env.file("from", "new");
