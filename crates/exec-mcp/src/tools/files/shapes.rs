@@ -312,10 +312,8 @@ pub(crate) struct SearchResult {
     /// Matching lines.
     pub(super) count: u64,
     /// Files that were not searched, or not whole: they may have more.
-    #[serde(skip_serializing_if = "is_zero")]
     pub(super) unread_count: u64,
     /// The first of them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) unread: Vec<UnreadFile>,
 }
 
@@ -325,8 +323,4 @@ pub(crate) struct UnreadFile {
     pub(super) path: String,
     /// Why not.
     pub(super) why: String,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
