@@ -114,6 +114,9 @@ fn build_matcher(query: &SearchQuery) -> Result<RegexMatcher, FileReason> {
     check_pattern_bytes([text])?;
     let mut builder = RegexMatcherBuilder::new();
     builder
+        // The end of a line that ends in CR LF is before both. What ends it is LF all the same.
+        .multi_line(true)
+        .crlf(true)
         .line_terminator(Some(b'\n'))
         .word(query.word)
         .size_limit(REGEX_BYTES)

@@ -53,6 +53,18 @@ pub async fn lines_are_found_in_order_with_their_places(env: &FilesTestEnvironme
     assert_eq!(summary, SearchSummary { files: 3, files_matched: 3, matches: 3, ..Default::default() });
 }
 
+pub async fn the_end_of_a_line_may_be_a_carriage_return_and_a_line_feed(env: &FilesTestEnvironment) {
+    env.file("dos", "foo;\r\nbar; baz\r\n\r\nlast;");
+    env.file("unix", "foo;\nbar; baz\n\nlast;");
+    for (pattern, found) in [(";$", &[1, 4][..]), ("^$", &[3]), ("^(bar|last).*$", &[2, 4]), ("o.$", &[1])] {
+        let (lines, _) = all(env, regex(env, pattern)).await;
+        let expected: Vec<(&str, u64)> =
+            ["dos", "unix"].into_iter().flat_map(|file| found.iter().map(move |line| (file, *line))).collect();
+        assert_eq!(path_and_line(&lines), expected, "{pattern}");
+        assert!(lines.iter().all(|(_, line)| !line.text.contains(&b'\r')), "{lines:?}");
+    }
+}
+
 pub async fn a_literal_is_taken_literally(env: &FilesTestEnvironment) {
     env.file("file", "a.c[\nabc[\n");
     let query = SearchQuery::new(env.scratch(), Pattern::Literal("a.c[".to_owned()));
