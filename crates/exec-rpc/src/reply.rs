@@ -315,6 +315,7 @@ fn file_code(reason: &FileReason) -> i64 {
         | FileReason::WriteBlockLength
         | FileReason::WriteRange
         | FileReason::LineTooLong { .. }
+        | FileReason::BinaryBehind { .. }
         | FileReason::Forbidden { .. }
         | FileReason::Changed { .. } => code::INVALID_REQUEST,
         FileReason::BadPattern { .. } | FileReason::UserUnavailable { .. } => code::INVALID_PARAMS,

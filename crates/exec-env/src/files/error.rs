@@ -70,6 +70,11 @@ pub enum FileReason {
         /// How much of a line is searched.
         limit_bytes: usize,
     },
+    /// A file has a NUL byte, and behind it nothing was searched: it may be no text.
+    BinaryBehind {
+        /// Where the byte is, or in a file with lines that are too long, about where.
+        offset: u64,
+    },
     /// The kernel has no more watches for this user.
     WatchLimit(WatchLimit),
     /// As many files are open, or watches made, as may be at once.
@@ -198,6 +203,7 @@ impl FileReason {
             Self::WriteRange => "writeRange",
             Self::Changed { .. } => "changed",
             Self::LineTooLong { .. } => "lineTooLong",
+            Self::BinaryBehind { .. } => "binaryBehind",
             Self::WatchLimit(WatchLimit::Watches) => "watchLimit",
             Self::WatchLimit(WatchLimit::Instances) => "watcherLimit",
             Self::TooManyOpenFiles { .. } => "tooManyOpenFiles",
@@ -215,6 +221,7 @@ impl FileReason {
             Self::TooLarge { limit_bytes } => Some(limit_bytes.to_string()),
             Self::TooManyEntries { found } => Some(found.to_string()),
             Self::LineTooLong { limit_bytes } => Some(limit_bytes.to_string()),
+            Self::BinaryBehind { offset } => Some(offset.to_string()),
             Self::TooManyOpenFiles { limit } => Some(limit.to_string()),
             Self::Changed { present } => present.map(|hash| hash.to_string()),
             Self::BadPattern { why }
@@ -253,6 +260,7 @@ impl FileReason {
         known.extend(detail.and_then(|bytes| bytes.parse().ok()).map(|limit_bytes| Self::TooLarge { limit_bytes }));
         known.extend(detail.and_then(|count| count.parse().ok()).map(|found| Self::TooManyEntries { found }));
         known.extend(detail.and_then(|bytes| bytes.parse().ok()).map(|limit_bytes| Self::LineTooLong { limit_bytes }));
+        known.extend(detail.and_then(|offset| offset.parse().ok()).map(|offset| Self::BinaryBehind { offset }));
         known.extend(detail.and_then(|count| count.parse().ok()).map(|limit| Self::TooManyOpenFiles { limit }));
         known.extend(detail.map(str::parse).transpose().ok().map(|present| Self::Changed { present }));
         known.into_iter().find(|reason| reason.name() == name).or(errno.map(Self::Os))
@@ -291,6 +299,9 @@ impl fmt::Display for FileReason {
             Self::Changed { present: None } => write!(f, "it is not what was expected: it does not exist; look again"),
             Self::LineTooLong { limit_bytes } => {
                 write!(f, "it has a line of more than {limit_bytes} bytes, of which only the beginning was searched")
+            }
+            Self::BinaryBehind { offset } => {
+                write!(f, "it has a NUL byte at {offset}, behind which nothing was searched, because it may be no text")
             }
             Self::WatchLimit(limit) => write!(f, "{limit}"),
             Self::TooManyOpenFiles { limit } => write!(

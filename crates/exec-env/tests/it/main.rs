@@ -24,6 +24,7 @@ fn a_reason_of_files_is_found_again_by_its_name_errno_and_detail() {
         FileReason::CopySpecial,
         FileReason::TooManyEntries { found: 7 },
         FileReason::LineTooLong { limit_bytes: 7 },
+        FileReason::BinaryBehind { offset: 7 },
         FileReason::WalkLimitsTooLarge,
         FileReason::WalkLimitsZero,
         FileReason::ReadBlockLength,

@@ -109,6 +109,9 @@ impl SearchResults for LocalSearch {
     }
 }
 
+/// A file with a NUL byte in so many bytes is no text. Git looks at as many.
+const BINARY_BYTES: u64 = 8000;
+
 fn build_matcher(query: &SearchQuery) -> Result<RegexMatcher, FileReason> {
     let (Pattern::Regex(text) | Pattern::Literal(text)) = &query.pattern;
     check_pattern_bytes([text])?;
@@ -161,7 +164,7 @@ impl SearchWorker {
                         _ => entry.file_type().is_some_and(|kind| kind.is_file()),
                     };
                     if is_file {
-                        self.search_file(&mut searcher, entry.path());
+                        self.search_file(&mut searcher, entry.path(), entry.depth() == 0);
                     }
                 }
                 Err(error) => {
@@ -177,7 +180,8 @@ impl SearchWorker {
         (lines(self.query.before_lines), lines(self.query.after_lines))
     }
 
-    fn search_file(&mut self, searcher: &mut Searcher, path: &Path) {
+    /// `is_named`: it was asked for by its own name, and did not turn up in a directory.
+    fn search_file(&mut self, searcher: &mut Searcher, path: &Path, is_named: bool) {
         let (file, stat) = match open_regular(&self.policy, path, LinkPolicy::Follow, OFlags::RDONLY) {
             Ok(opened) => opened,
             Err(reason) => return self.record_problem(FileError::new(FileVerb::Search, path, reason)),
@@ -206,11 +210,12 @@ impl SearchWorker {
             before: Vec::new(),
             batch: Vec::new(),
             batch_bytes: 0,
+            nul_at: None,
         };
         let file = CancellableFile { file: File::from(file), cancel: &self.cancel };
         let mut lines = BoundedLines::new(file, limit_bytes, &cuts);
         let searched = searcher.search_reader(&self.matcher, &mut lines, &mut sink);
-        let (matches, truncated) = (sink.matches, sink.truncated);
+        let (matches, truncated, nul_at) = (sink.matches, sink.truncated, sink.nul_at);
         self.summary.matches += matches;
         self.summary.files_matched += u64::from(matches > 0);
         self.summary.truncated |= truncated;
@@ -221,6 +226,10 @@ impl SearchWorker {
             self.record_problem(FileError::new(FileVerb::Search, path, FileReason::Os(errno)));
         } else if lines.has_cut {
             self.record_problem(FileError::new(FileVerb::Search, path, FileReason::LineTooLong { limit_bytes }));
+        }
+        // A tree may have very many files that are no text from their beginning on, and nobody wants to hear of each.
+        if let Some(offset) = nul_at.filter(|offset| is_named || matches > 0 || *offset >= BINARY_BYTES) {
+            self.record_problem(FileError::new(FileVerb::Search, path, FileReason::BinaryBehind { offset }));
         }
     }
 
@@ -354,6 +363,8 @@ struct FileSink<'a> {
     before: Vec<SearchLine>,
     batch: Vec<SearchLine>,
     batch_bytes: usize,
+    /// Where the search has ended because of a NUL byte.
+    nul_at: Option<u64>,
 }
 
 impl FileSink<'_> {
@@ -439,7 +450,8 @@ impl Sink for FileSink<'_> {
         Ok(self.add(told))
     }
 
-    fn finish(&mut self, _: &Searcher, _: &SinkFinish) -> Result<(), io::Error> {
+    fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> Result<(), io::Error> {
+        self.nul_at = finish.binary_byte_offset();
         self.send_batch();
         Ok(())
     }

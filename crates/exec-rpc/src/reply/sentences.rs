@@ -44,6 +44,7 @@ pub(super) fn file_error(error: &FileError) -> String {
         FileReason::WalkLimitsZero => "filesystem walk limits must be greater than zero",
         FileReason::WriteRange => "file write range exceeds the signed 64-bit file offset limit",
         FileReason::LineTooLong { .. }
+        | FileReason::BinaryBehind { .. }
         | FileReason::WatchLimit(_)
         | FileReason::TooManyOpenFiles { .. }
         | FileReason::BadPattern { .. }

@@ -153,6 +153,22 @@ pub async fn long_lines_are_cut_and_binary_files_left_out(env: &FilesTestEnviron
 }
 
 /// By the call itself, not at the end of the search.
+/// One that is no text from its beginning on is left out silently, unless it was asked for by its name.
+pub async fn what_is_not_searched_behind_a_nul_byte_is_told(env: &FilesTestEnvironment) {
+    let text = "a line of text\n".repeat(20_000);
+    let late = env.file("late", format!("{text}\0\nneedle\n"));
+    let matched = env.file("matched", format!("needle\n{text}\0\nneedle\n"));
+    let binary = env.file("binary", "\x7fELF\0needle");
+    let (lines, summary) = all(env, regex(env, "needle")).await;
+    assert_eq!(path_and_line(&lines), [("matched", 1)]);
+    let problem = |path: &std::path::PathBuf, offset: usize| {
+        FileError::new(FileVerb::Search, path, FileReason::BinaryBehind { offset: offset as u64 })
+    };
+    assert_eq!(summary.problems, [problem(&late, text.len()), problem(&matched, text.len() + 7)]);
+    let (_, summary) = all(env, SearchQuery { root: binary.clone(), ..regex(env, "needle") }).await;
+    assert_eq!(summary.problems, [problem(&binary, 4)]);
+}
+
 /// The file is one that would take eight times as much memory as a search may.
 pub async fn of_a_line_without_end_the_beginning_is_searched_and_the_summary_says_so(env: &FilesTestEnvironment) {
     let long = format!("needle {} needle", "x".repeat(8 * SEARCH_WINDOW_BYTES));
