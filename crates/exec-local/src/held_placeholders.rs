@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use exec_keeper::protocol::{KeeperEvent, KeeperRequest, ProcessNumber};
+use exec_keeper::protocol::ProcessNumber;
 
 use crate::keeper_client::KeeperClient;
 use crate::sandbox::PlaceholderGuard;
@@ -32,9 +32,7 @@ impl HeldPlaceholders {
         if !self.are_held() {
             return;
         }
-        if let Ok((KeeperEvent::Members { pids }, _)) = keeper.request(KeeperRequest::Members { number }).await
-            && pids.is_empty()
-        {
+        if keeper.members(number).await.is_ok_and(|pids| pids.is_empty()) {
             self.remove();
         }
     }

@@ -29,6 +29,9 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two tries to read while there is no memory for it.
 const READ_PAUSE: Duration = Duration::from_millis(10);
 
+/// How soon it is looked again whether a tree is gone, at first.
+const FIRST_TREE_PAUSE: Duration = Duration::from_millis(10);
+
 /// Where the keeper runs, to be waited for at the end.
 pub(crate) enum KeeperHost {
     Thread(std::thread::JoinHandle<()>),
@@ -98,12 +101,12 @@ struct PendingRequests {
 }
 
 /// A request that somebody waits for.
-struct WantedReply<'a> {
+struct AwaitedReply<'a> {
     client: &'a KeeperClient,
     request_id: u64,
 }
 
-impl Drop for WantedReply<'_> {
+impl Drop for AwaitedReply<'_> {
     fn drop(&mut self) {
         self.client.lock().replies.remove(&self.request_id);
     }
@@ -218,9 +221,28 @@ impl KeeperClient {
         };
         on_id(request_id);
         // However this ends; a keeper that hangs may never answer whoever has given up.
-        let _wanted = WantedReply { client: self, request_id };
+        let _wanted = AwaitedReply { client: self, request_id };
         self.send_with_id(request_id, &request, &descriptors).await?;
         receiver.await.map_err(|_| keeper_gone())
+    }
+
+    /// The pids of the tree of a process.
+    pub(crate) async fn members(&self, number: ProcessNumber) -> Result<Vec<u32>, Unreachable> {
+        match self.request(KeeperRequest::Members { number }).await? {
+            (KeeperEvent::Members { pids }, _) => Ok(pids),
+            _ => Err(keeper_gone()),
+        }
+    }
+
+    /// Returns when nobody of a tree is left. The kernel has no event for that, so it is looked for, less and less often, at
+    /// last with a pause of `longest`.
+    pub(crate) async fn tree_ended(&self, number: ProcessNumber, longest: Duration) -> Result<(), Unreachable> {
+        let mut pause = FIRST_TREE_PAUSE;
+        while !self.members(number).await?.is_empty() {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(longest);
+        }
+        Ok(())
     }
 
     /// Sends something that has no reply, waiting until the socket takes it.

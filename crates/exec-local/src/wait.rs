@@ -8,16 +8,14 @@ use std::time::Duration;
 
 use exec_core::{Exit, Io, Seq, Stream};
 use exec_env::process::{ProcessReason, WaitCondition, Waited};
-use exec_keeper::protocol::{KeeperEvent, KeeperRequest};
 
-use crate::keeper_client::{KeeperClient, keeper_gone};
+use crate::keeper_client::KeeperClient;
 use crate::processes::Process;
 use output_search::OutputSearch;
 pub(crate) use output_search::SearchResources;
 pub(crate) use ports::{PortLooks, PortTurns};
 
-/// How soon after an exit it is looked for what the process has left behind, and how rarely at last.
-const FIRST_TREE_LOOK: Duration = Duration::from_millis(10);
+/// How late whoever waits for the end of a tree may hear of it: somebody is waiting.
 const LONGEST_TREE_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn until(
@@ -28,7 +26,11 @@ pub(crate) async fn until(
     match until {
         WaitCondition::Exited => Ok(Waited::Exited(exited(process, false).await?)),
         WaitCondition::Closed => Ok(Waited::Closed(exited(process, true).await?)),
-        WaitCondition::TreeEnded => tree_ended(keeper, process).await,
+        WaitCondition::TreeEnded => {
+            let exit = exited(process, false).await?;
+            keeper.tree_ended(process.number(), LONGEST_TREE_PAUSE).await?;
+            Ok(Waited::TreeEnded(exit))
+        }
         WaitCondition::Output { regex, after } => output(process, regex, after).await,
         WaitCondition::Silence(quiet) => {
             silence(process, quiet).await;
@@ -44,21 +46,6 @@ async fn exited(process: &Process, closed: bool) -> Result<Exit, ProcessReason> 
     // The mover is gone only if the process was forgotten.
     let exit = found.ok().and_then(|head| head.exit).map(|(_, exit)| exit);
     exit.ok_or(ProcessReason::UnknownProcess)
-}
-
-/// The kernel has no event for the end of what a process has left behind, so it is looked for, less and less often.
-async fn tree_ended(keeper: &KeeperClient, process: &Process) -> Result<Waited, ProcessReason> {
-    let exit = exited(process, false).await?;
-    let mut pause = FIRST_TREE_LOOK;
-    loop {
-        let (answer, _) = keeper.request(KeeperRequest::Members { number: process.number() }).await?;
-        let KeeperEvent::Members { pids } = answer else { return Err(keeper_gone().into()) };
-        if pids.is_empty() {
-            return Ok(Waited::TreeEnded(exit));
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_TREE_PAUSE);
-    }
 }
 
 async fn output(process: &Process, regex: String, after: Seq) -> Result<Waited, ProcessReason> {

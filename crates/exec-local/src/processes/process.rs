@@ -10,7 +10,7 @@ use exec_core::{Head, Io, Overflow, ProcessId, Stream, TerminalSize};
 use exec_env::process::{ProcessInfo, ProcessReason};
 use exec_env::screen::{Screen, ScreenQuery};
 use exec_env::view::{View, ViewQuery};
-use exec_keeper::protocol::{FdRole, KeeperEvent, KeeperRequest, PROXY_ROLES, ProcessNumber, ProcessRecord};
+use exec_keeper::protocol::{FdRole, KeeperRequest, PROXY_ROLES, ProcessNumber, ProcessRecord};
 use exec_keeper::spool::{RecoveredFiles, Spool};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
@@ -34,7 +34,6 @@ use crate::wait::{PortLooks, SearchResources};
 use crate::write_journal::WriteJournal;
 
 /// How long to wait before looking again whether somebody of a closed process's tree is left.
-const FIRST_PLACEHOLDER_CHECK: Duration = Duration::from_millis(10);
 const LONGEST_PLACEHOLDER_CHECK: Duration = Duration::from_secs(30);
 
 pub(crate) struct Process {
@@ -361,15 +360,7 @@ async fn tree_is_gone(number: ProcessNumber, head: &mut watch::Receiver<Head>, k
     if head.wait_for(|head| head.closed).await.is_err() {
         return false;
     }
-    let mut pause = FIRST_PLACEHOLDER_CHECK;
-    while let Ok((KeeperEvent::Members { pids }, _)) = keeper.request(KeeperRequest::Members { number }).await {
-        if pids.is_empty() {
-            return true;
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PLACEHOLDER_CHECK);
-    }
-    false
+    keeper.tree_ended(number, LONGEST_PLACEHOLDER_CHECK).await.is_ok()
 }
 
 /// Serves the proxy of a process that has one. When its tree is gone, nobody needs the sockets any more, the keeper neither.

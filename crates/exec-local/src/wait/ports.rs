@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exec_env::process::{ProcessReason, Waited};
-use exec_keeper::protocol::{KeeperEvent, KeeperRequest, ProcessNumber};
+use exec_keeper::protocol::ProcessNumber;
 use tokio::sync::{Mutex, Semaphore};
 
 use super::ended;
-use crate::keeper_client::{KeeperClient, keeper_gone};
+use crate::keeper_client::KeeperClient;
 use crate::processes::Process;
 
 /// How often a tree is looked at, if that is quick.
@@ -29,11 +29,11 @@ pub(crate) type PortTurns = Arc<Semaphore>;
 pub(crate) struct PortLooks {
     turns: PortTurns,
     /// Held during a look, for which all who wait for this tree wait.
-    last: Mutex<Option<Look>>,
+    last: Mutex<Option<PortLook>>,
 }
 
 #[derive(Debug, Clone)]
-struct Look {
+struct PortLook {
     next_at: Instant,
     ports: Arc<BTreeSet<u16>>,
     tree_is_empty: bool,
@@ -49,19 +49,18 @@ impl PortLooks {
     }
 
     /// Looks at the tree, unless it is too early for that.
-    async fn look(&self, keeper: &KeeperClient, number: ProcessNumber) -> Result<Look, ProcessReason> {
+    async fn look(&self, keeper: &KeeperClient, number: ProcessNumber) -> Result<PortLook, ProcessReason> {
         let mut last = self.last.lock().await;
         let began = Instant::now();
         if let Some(look) = last.as_ref().filter(|look| began < look.next_at) {
             return Ok(look.clone());
         }
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
-        let (answer, _) = keeper.request(KeeperRequest::Members { number }).await?;
-        let KeeperEvent::Members { pids } = answer else { return Err(keeper_gone().into()) };
+        let pids = keeper.members(number).await?;
         let tree_is_empty = pids.is_empty();
         let ports = tokio::task::spawn_blocking(move || listening_ports(&pids)).await.unwrap_or_default();
         let pause = INTERVAL.max(began.elapsed() * PAUSE_TIMES);
-        let look = Look { next_at: Instant::now() + pause, ports: Arc::new(ports), tree_is_empty };
+        let look = PortLook { next_at: Instant::now() + pause, ports: Arc::new(ports), tree_is_empty };
         *last = Some(look.clone());
         Ok(look)
     }

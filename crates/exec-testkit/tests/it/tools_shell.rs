@@ -8,6 +8,7 @@ use exec_core::limits::SPOOL_MIN_BYTES;
 use exec_env::process::{Terminated, Waited};
 use exec_local::LocalOptions;
 use exec_testkit::TestEnvironment;
+use exec_testkit::os_process::OsProcess;
 use exec_tools::environments::{EnvironmentUnavailable, Environments, SingleEnvironment, TargetEnvironment};
 use exec_tools::shell::limits::SESSIONS;
 use exec_tools::shell::{
@@ -572,20 +573,16 @@ async fn what_a_finished_session_has_left_running_is_never_ended_to_make_room() 
     let server = format!("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $! > {}", pid_file.display());
     let left = exec(&shell, request(server)).await;
     assert!(matches!(left.state, SessionState::Exited { open: false, .. }), "{left:?}");
-    let pid = std::fs::read_to_string(&pid_file).expect("it was written").trim().to_owned();
+    let pid = std::fs::read_to_string(&pid_file).expect("it was written").trim().parse().expect("a pid");
+    let server = OsProcess::of(pid).expect("it runs");
     let mut forgotten = Vec::new();
     for number in 0..SESSIONS + 3 {
         forgotten.extend(exec(&shell, request(format!("echo {number}"))).await.forgotten);
     }
     assert_eq!(forgotten.len(), 4);
-    assert!(!forgotten.contains(&left.session) && is_running(&pid));
+    assert!(!forgotten.contains(&left.session) && server.is_alive());
     shell.kill(left.session, Some(Duration::ZERO)).await.expect("it is known");
-    assert!(!is_running(&pid));
-}
-
-fn is_running(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with(['Z', 'X']))
+    assert!(!server.is_alive());
 }
 
 #[tokio::test]
