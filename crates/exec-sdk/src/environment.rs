@@ -16,7 +16,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::call::Work;
 use crate::limits::CLOSE_PATIENCE;
 use crate::object::What;
-use crate::process::{self, End, Process};
+use crate::process::{self, Process, ProcessCleanUp};
 use crate::{Arguments, Call, Failure, FailureKind, Object, Value, files, http};
 
 /// A machine, until it is closed.
@@ -167,7 +167,7 @@ impl Environment {
         Ok(Work::with_cancel(move |cancel| async move {
             let pid = process::start(&machine, &id, request, &cancel).await?;
             // Held without a pause: whoever closes the environment waits for the start, or for the end.
-            let end = is_run.then(|| End::when_asked(environment.scope(), machine, id.clone(), token));
+            let end = is_run.then(|| ProcessCleanUp::when_asked(environment.scope(), machine, id.clone(), token));
             Ok(Process::object(environment, id, pid, end))
         }))
     }

@@ -30,7 +30,7 @@ pub(crate) struct Process {
     id: ProcessId,
     write_ids: WriteIds,
     /// `None` for one that was spawned or found: when that ends is decided by whoever has it.
-    end: Option<End>,
+    end: Option<ProcessCleanUp>,
 }
 
 /// Starts a process and returns its pid. If that is cancelled, no process is left.
@@ -51,9 +51,9 @@ pub(crate) async fn start(
 
 /// The end of a process that belongs to a `run`. It comes once, and in any case: when it is asked for, when nobody holds this
 /// any more, or when the environment is closed, which waits for it.
-pub(crate) struct End(Call);
+pub(crate) struct ProcessCleanUp(Call);
 
-impl End {
+impl ProcessCleanUp {
     /// `environment`: cancelled when that is closed.
     pub(crate) fn when_asked(
         environment: &CancellationToken,
@@ -69,14 +69,14 @@ impl End {
         Self(Call::begin(work, environment))
     }
 
-    async fn come(&self) -> Outcome {
+    async fn carry_out(&self) -> Outcome {
         self.0.cancel();
         // Whoever has asked before was told of a failure.
         self.0.outcome().await.unwrap_or(Ok(Value::Null))
     }
 }
 
-impl Drop for End {
+impl Drop for ProcessCleanUp {
     fn drop(&mut self) {
         self.0.cancel();
     }
@@ -232,11 +232,11 @@ impl Process {
         Ok(Self::object(environment, id, pid, None))
     }
 
-    pub(crate) fn new(environment: Arc<Environment>, id: ProcessId, end: Option<End>) -> Arc<Self> {
+    pub(crate) fn new(environment: Arc<Environment>, id: ProcessId, end: Option<ProcessCleanUp>) -> Arc<Self> {
         Arc::new(Self { environment, id, write_ids: WriteIds::new(), end })
     }
 
-    pub(crate) fn object(environment: Arc<Environment>, id: ProcessId, pid: u32, end: Option<End>) -> Value {
+    pub(crate) fn object(environment: Arc<Environment>, id: ProcessId, pid: u32, end: Option<ProcessCleanUp>) -> Value {
         let shown_id = id.as_str().into();
         let object = Object::new(What::Process(Self::new(environment, id, end)));
         Value::map([("id", shown_id), ("pid", pid.into()), ("process", object.into())])
@@ -363,7 +363,7 @@ impl Process {
         Work::with_cancel(|_finished_in_any_case| async move {
             let Ok((machine, _token)) = machine else { return Ok(Value::Null) };
             let ended = match &process.end {
-                Some(end) => end.come().await,
+                Some(end) => end.carry_out().await,
                 None => forget_if_known(&machine, &process.id).await,
             };
             if process.scope().is_cancelled() { Ok(Value::Null) } else { ended }

@@ -38,7 +38,7 @@ use futures_util::future::join_all;
 
 use crate::environments::{Environments, TargetEnvironment};
 pub use error::{ShellError, input_failed};
-use input::{FailedInput, Inputs};
+use input::{FailedInput, InputTasks};
 use limits::{
     CLOSE_GRACE, EARLY_EXIT_GRACE, INPUT_YIELD_DEFAULT, KEEP, KILL_GRACE, KILL_GRACE_MOST, LISTED_COMMAND_CHARS,
     OUTPUT_TOKENS_DEFAULT, OUTPUT_TOKENS_MOST, POLL_DEFAULT, POLL_MOST, SESSIONS, TOKEN_BYTES, YIELD_DEFAULT,
@@ -47,15 +47,15 @@ use limits::{
 pub use output::{Omitted, OutputView};
 use output::{Position, SessionLog};
 pub use session_number::SessionNumber;
-use starting::Starting;
+use starting::PendingStarts;
 
 /// The shell tools over some environments. Share it behind an `Arc`.
 pub struct Shell {
     environments: Arc<dyn Environments>,
     /// Sessions that were started or asked for here; removed when their environment has forgotten them.
     sessions: Mutex<HashMap<SessionNumber, Session>>,
-    starting: Starting,
-    inputs: Inputs,
+    starting: PendingStarts,
+    inputs: InputTasks,
 }
 
 #[derive(Clone)]
@@ -227,7 +227,12 @@ pub struct SessionList {
 impl Shell {
     /// The tools over `environments`.
     pub fn new(environments: Arc<dyn Environments>) -> Self {
-        Self { environments, sessions: Mutex::default(), starting: Starting::default(), inputs: Inputs::default() }
+        Self {
+            environments,
+            sessions: Mutex::default(),
+            starting: PendingStarts::default(),
+            inputs: InputTasks::default(),
+        }
     }
 
     /// The environments that the tools work on.

@@ -66,7 +66,7 @@ pub struct Run<'a> {
 }
 
 /// What a scan does next.
-enum Plan {
+enum NextStep {
     Run(PlannedRun),
     Dropped { to_seq: Seq },
     End,
@@ -80,7 +80,7 @@ struct PlannedRun {
 }
 
 /// Whether what was read is output.
-enum Read {
+enum ReadOutcome {
     Held,
     /// It was dropped meanwhile, so it may be a hole; it began with this entry.
     Dropped {
@@ -90,11 +90,11 @@ enum Read {
 
 impl PlannedRun {
     /// Reads the output of the entries whose ends are in the buffer.
-    fn read(&self, files: &LogFiles, buffer: &mut RunBuffer) -> Result<Read, Errno> {
+    fn read(&self, files: &LogFiles, buffer: &mut RunBuffer) -> Result<ReadOutcome, Errno> {
         let read = self.read_bytes(files, buffer);
         match buffer.ends.first() {
-            Some(&(_, from)) if from < files.first_held().seq => Ok(Read::Dropped { from }),
-            _ => read.map(|()| Read::Held),
+            Some(&(_, from)) if from < files.first_held().seq => Ok(ReadOutcome::Dropped { from }),
+            _ => read.map(|()| ReadOutcome::Held),
         }
     }
 
@@ -138,12 +138,12 @@ impl LogScan {
     pub fn next_run(&mut self) -> Result<Scanned<'_>, Errno> {
         loop {
             match self.plan_own()? {
-                Plan::Run(planned) => match planned.read(&self.files, &mut self.buffer)? {
-                    Read::Held => return Ok(Scanned::Run(self.buffer.run(planned.kind))),
-                    Read::Dropped { from } => self.rewind(from),
+                NextStep::Run(planned) => match planned.read(&self.files, &mut self.buffer)? {
+                    ReadOutcome::Held => return Ok(Scanned::Run(self.buffer.run(planned.kind))),
+                    ReadOutcome::Dropped { from } => self.rewind(from),
                 },
-                Plan::Dropped { to_seq } => return Ok(Scanned::Dropped { to_seq }),
-                Plan::End => return Ok(Scanned::End),
+                NextStep::Dropped { to_seq } => return Ok(Scanned::Dropped { to_seq }),
+                NextStep::End => return Ok(Scanned::End),
             }
         }
     }
@@ -176,7 +176,7 @@ impl LogScan {
         }
     }
 
-    fn plan_own(&mut self) -> Result<Plan, Errno> {
+    fn plan_own(&mut self) -> Result<NextStep, Errno> {
         let mut ends = std::mem::take(&mut self.buffer.ends);
         let plan = self.plan(&mut ends);
         self.buffer.ends = ends;
@@ -184,12 +184,12 @@ impl LogScan {
     }
 
     /// Where the entries of a planned run end is written into `ends`.
-    fn plan(&mut self, ends: &mut Vec<(usize, Seq)>) -> Result<Plan, Errno> {
+    fn plan(&mut self, ends: &mut Vec<(usize, Seq)>) -> Result<NextStep, Errno> {
         loop {
             let dropped_to = self.files.first_held().seq - 1;
             if self.next <= dropped_to && self.next < self.end {
                 self.skip_to(dropped_to.min(self.end - 1) + 1);
-                return Ok(Plan::Dropped { to_seq: self.next - 1 });
+                return Ok(NextStep::Dropped { to_seq: self.next - 1 });
             }
             let planned = self.plan_run(ends);
             // Records that we have just read may have been dropped meanwhile, and then they are a hole.
@@ -200,8 +200,8 @@ impl LogScan {
                 continue;
             }
             return match planned {
-                Ok(Some(planned)) => Ok(Plan::Run(planned)),
-                Ok(None) => Ok(Plan::End),
+                Ok(Some(planned)) => Ok(NextStep::Run(planned)),
+                Ok(None) => Ok(NextStep::End),
                 Err(errno) if self.next >= self.files.first_held().seq => Err(errno),
                 Err(_) => continue,
             };

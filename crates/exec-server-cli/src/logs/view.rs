@@ -34,7 +34,7 @@ pub(super) async fn print(args: &LogsArgs, session: &DetachedSession) -> anyhow:
     let mut output = OutputThread::open().context("cannot start the thread that writes output")?;
     let mut query = query(args);
     let mut notes = LeftOutNotes::default();
-    let (mut first_seq, mut begun) = (None, BegunView::default());
+    let (mut first_seq, mut begun) = (None, FollowStart::default());
     loop {
         let mut view = session.processes().view(&session.id, query.clone()).await.context("cannot read the output")?;
         let first_seq = *first_seq.get_or_insert(view.first_seq);
@@ -114,7 +114,7 @@ enum Event {
 
 /// What is shown in part when following begins.
 #[derive(Default)]
-struct BegunView {
+struct FollowStart {
     /// Lines that the view has left unfinished.
     unfinished: Vec<ViewLine>,
     /// Lines to be shown after the last match.
@@ -136,7 +136,7 @@ async fn follow(
     output: &mut OutputThread,
     session: &DetachedSession,
     query: ViewQuery,
-    begun: &BegunView,
+    begun: &FollowStart,
 ) -> anyhow::Result<()> {
     let after = query.from.after;
     let mut follower = session.processes().follow(&session.id, after).await.context("cannot follow the output")?;

@@ -17,9 +17,9 @@ const INTERRUPT: &str = "\u{3}";
 /// The character that ends the input.
 const END_OF_INPUT: &str = "\u{4}";
 
-/// Inputs that are being written: one for each session at most, for as long as the program does not read it. They end with this.
+/// InputTasks that are being written: one for each session at most, for as long as the program does not read it. They end with this.
 #[derive(Default)]
-pub(super) struct Inputs(Mutex<JoinSet<()>>);
+pub(super) struct InputTasks(Mutex<JoinSet<()>>);
 
 /// Why input of a session failed after its call had returned, until somebody is told.
 #[derive(Clone, Default)]
@@ -32,7 +32,7 @@ pub(super) struct InputUnderWay {
     failed: FailedInput,
 }
 
-impl Inputs {
+impl InputTasks {
     /// Writes to a session, and returns when the input is taken, or with the input that is still under way after `time`.
     pub(super) async fn write(
         &self,

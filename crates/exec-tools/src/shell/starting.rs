@@ -9,63 +9,63 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::SessionNumber;
 
 #[derive(Default)]
-pub(super) struct Starting {
-    environments: Mutex<HashMap<String, Arc<Places>>>,
+pub(super) struct PendingStarts {
+    environments: Mutex<HashMap<String, Arc<EnvironmentStarts>>>,
 }
 
 #[derive(Default)]
-struct Places {
+struct EnvironmentStarts {
     turn: Arc<tokio::sync::Mutex<()>>,
     reserved: Mutex<HashSet<SessionNumber>>,
 }
 
 /// The right to count and to make room.
-pub(super) struct Turn {
-    places: Arc<Places>,
+pub(super) struct StartTurn {
+    starts: Arc<EnvironmentStarts>,
     _turn: tokio::sync::OwnedMutexGuard<()>,
 }
 
 /// A number that nobody else takes, until this is dropped.
-pub(super) struct Reserved {
-    places: Arc<Places>,
+pub(super) struct ReservedNumber {
+    starts: Arc<EnvironmentStarts>,
     number: SessionNumber,
 }
 
-impl Starting {
-    pub(super) async fn turn(&self, environment_id: &str) -> Turn {
-        let places = {
+impl PendingStarts {
+    pub(super) async fn turn(&self, environment_id: &str) -> StartTurn {
+        let starts = {
             let mut environments = self.environments.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(environments.entry(environment_id.to_owned()).or_default())
         };
-        let turn = Arc::clone(&places.turn).lock_owned().await;
-        Turn { places, _turn: turn }
+        let turn = Arc::clone(&starts.turn).lock_owned().await;
+        StartTurn { starts, _turn: turn }
     }
 }
 
-impl Turn {
+impl StartTurn {
     pub(super) fn reserved(&self) -> HashSet<SessionNumber> {
-        self.places.reserved().clone()
+        self.starts.reserved().clone()
     }
 
-    pub(super) fn reserve(&self, number: SessionNumber) -> Reserved {
-        self.places.reserved().insert(number);
-        Reserved { places: Arc::clone(&self.places), number }
+    pub(super) fn reserve(&self, number: SessionNumber) -> ReservedNumber {
+        self.starts.reserved().insert(number);
+        ReservedNumber { starts: Arc::clone(&self.starts), number }
     }
 }
 
-impl Reserved {
+impl ReservedNumber {
     pub(super) fn number(&self) -> SessionNumber {
         self.number
     }
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedNumber {
     fn drop(&mut self) {
-        self.places.reserved().remove(&self.number);
+        self.starts.reserved().remove(&self.number);
     }
 }
 
-impl Places {
+impl EnvironmentStarts {
     fn reserved(&self) -> MutexGuard<'_, HashSet<SessionNumber>> {
         // The set is whole after every statement.
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)

@@ -21,7 +21,7 @@ use exec_core::Seq;
 use rustix::io::Errno;
 
 use super::super::log_files::LogFiles;
-use super::{LogScan, Plan, PlannedRun, Read, Run, RunBuffer, RunKind, Scanned};
+use super::{LogScan, NextStep, PlannedRun, ReadOutcome, Run, RunBuffer, RunKind, Scanned};
 
 /// Runs that are read and not visited yet, at most: enough that neither thread often waits for the other, and little memory.
 const RUNS_AHEAD: usize = 4;
@@ -54,54 +54,54 @@ pub(super) fn for_each_run<L: Send>(
     look: &mut (impl FnMut(&Run<'_>) -> L + Clone + Send),
     visit: &mut impl FnMut(Scanned<'_>, Option<L>) -> Result<ControlFlow<()>, Errno>,
 ) -> Option<Result<(), Errno>> {
-    let shared = Shared::new(scan);
+    let shared = ParallelScan::new(scan);
     let mut look_of_helper = look.clone();
     std::thread::scope(|scope| {
         let helper = || {
-            let _ended = EndsWhenDropped(&shared);
+            let _ended = EndOnDrop(&shared);
             while let Some(job) = shared.wait_for_job() {
                 shared.perform(job, &mut look_of_helper);
             }
         };
         std::thread::Builder::new().name("log-reader".to_owned()).spawn_scoped(scope, helper).ok()?;
         // The helper ends with the visitor, also if that panics.
-        let _ended = EndsWhenDropped(&shared);
+        let _ended = EndOnDrop(&shared);
         loop {
             match shared.next_turn() {
-                Turn::Work(job) => shared.perform(job, look),
-                Turn::Visit(Step::Run(kind, buffer, looked)) => {
+                VisitorTask::Work(job) => shared.perform(job, look),
+                VisitorTask::Visit(ScanStep::Run(kind, buffer, looked)) => {
                     match visit(Scanned::Run(buffer.run(kind)), Some(looked)) {
                         Ok(ControlFlow::Continue(())) => shared.lock().free.push(buffer),
                         Ok(ControlFlow::Break(())) => return Some(Ok(())),
                         Err(errno) => return Some(Err(errno)),
                     }
                 }
-                Turn::Visit(Step::Dropped { to_seq }) => match visit(Scanned::Dropped { to_seq }, None) {
+                VisitorTask::Visit(ScanStep::Dropped { to_seq }) => match visit(Scanned::Dropped { to_seq }, None) {
                     Ok(ControlFlow::Continue(())) => {}
                     Ok(ControlFlow::Break(())) => return Some(Ok(())),
                     Err(errno) => return Some(Err(errno)),
                 },
-                Turn::Visit(Step::Lost { from }) => shared.lock().plan_again(from),
-                Turn::Visit(Step::End) => return Some(Ok(())),
-                Turn::Visit(Step::Failed(errno)) => return Some(Err(errno)),
+                VisitorTask::Visit(ScanStep::Lost { from }) => shared.lock().plan_again(from),
+                VisitorTask::Visit(ScanStep::End) => return Some(Ok(())),
+                VisitorTask::Visit(ScanStep::Failed(errno)) => return Some(Err(errno)),
             }
         }
     })
 }
 
 /// What both threads know.
-struct Shared<'a, L> {
+struct ParallelScan<'a, L> {
     files: Arc<LogFiles>,
-    steps: Mutex<Steps<'a, L>>,
+    steps: Mutex<ScanQueue<'a, L>>,
     /// A step was finished or taken, or one of the threads has ended.
     changed: Condvar,
 }
 
-struct Steps<'a, L> {
+struct ScanQueue<'a, L> {
     /// What is planned next. Plans are made one after the other, so they are in order.
     scan: &'a mut LogScan,
     /// Those that were planned and not visited; `None` while a thread works on it.
-    ahead: VecDeque<Option<Step<L>>>,
+    ahead: VecDeque<Option<ScanStep<L>>>,
     /// The number of the first of them. Numbers are never used twice, so that a step which must be planned again is not taken
     /// for the one that was given up.
     first: u64,
@@ -115,7 +115,7 @@ struct Steps<'a, L> {
 }
 
 /// What is visited.
-enum Step<L> {
+enum ScanStep<L> {
     Run(RunKind, RunBuffer, L),
     Dropped {
         to_seq: Seq,
@@ -129,22 +129,22 @@ enum Step<L> {
 }
 
 /// A run to read and to look at.
-struct Job {
+struct ReadJob {
     number: u64,
     planned: PlannedRun,
     buffer: RunBuffer,
 }
 
 /// What the visitor does next.
-enum Turn<L> {
-    Work(Job),
-    Visit(Step<L>),
+enum VisitorTask<L> {
+    Work(ReadJob),
+    Visit(ScanStep<L>),
 }
 
-impl<'a, L> Shared<'a, L> {
+impl<'a, L> ParallelScan<'a, L> {
     fn new(scan: &'a mut LogScan) -> Self {
         let files = scan.files.clone();
-        let steps = Steps {
+        let steps = ScanQueue {
             scan,
             ahead: VecDeque::with_capacity(RUNS_AHEAD),
             first: 0,
@@ -156,16 +156,16 @@ impl<'a, L> Shared<'a, L> {
         Self { files, steps: Mutex::new(steps), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Steps<'a, L>> {
+    fn lock(&self) -> MutexGuard<'_, ScanQueue<'a, L>> {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'g>(&self, mut steps: MutexGuard<'g, Steps<'a, L>>) -> MutexGuard<'g, Steps<'a, L>> {
+    fn wait<'g>(&self, mut steps: MutexGuard<'g, ScanQueue<'a, L>>) -> MutexGuard<'g, ScanQueue<'a, L>> {
         steps.is_awaited = true;
         self.changed.wait(steps).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, mut steps: MutexGuard<'_, Steps<'a, L>>) {
+    fn tell(&self, mut steps: MutexGuard<'_, ScanQueue<'a, L>>) {
         let is_awaited = std::mem::take(&mut steps.is_awaited);
         drop(steps);
         if is_awaited {
@@ -174,7 +174,7 @@ impl<'a, L> Shared<'a, L> {
     }
 
     /// For the helper: `None` when the scan is over.
-    fn wait_for_job(&self) -> Option<Job> {
+    fn wait_for_job(&self) -> Option<ReadJob> {
         let mut steps = self.lock();
         loop {
             if steps.ended {
@@ -192,7 +192,7 @@ impl<'a, L> Shared<'a, L> {
     }
 
     /// For the visitor: what is ready comes first, so that its buffer is soon used again.
-    fn next_turn(&self) -> Turn<L> {
+    fn next_turn(&self) -> VisitorTask<L> {
         let mut steps = self.lock();
         loop {
             if let Some(Some(_)) = steps.ahead.front()
@@ -200,31 +200,31 @@ impl<'a, L> Shared<'a, L> {
             {
                 steps.first += 1;
                 self.tell(steps);
-                return Turn::Visit(step);
+                return VisitorTask::Visit(step);
             }
             if let Some(job) = steps.plan() {
-                return Turn::Work(job);
+                return VisitorTask::Work(job);
             }
             if let Some(Some(_)) = steps.ahead.front() {
                 continue;
             }
             // The helper ends before the scan only if it panics, and that is told when it is joined.
             if steps.ended {
-                return Turn::Visit(Step::Failed(Errno::IO));
+                return VisitorTask::Visit(ScanStep::Failed(Errno::IO));
             }
             steps = self.wait(steps);
         }
     }
 
-    fn perform(&self, job: Job, look: &mut impl FnMut(&Run<'_>) -> L) {
-        let Job { number, planned, mut buffer } = job;
+    fn perform(&self, job: ReadJob, look: &mut impl FnMut(&Run<'_>) -> L) {
+        let ReadJob { number, planned, mut buffer } = job;
         let step = match planned.read(&self.files, &mut buffer) {
-            Ok(Read::Held) => {
+            Ok(ReadOutcome::Held) => {
                 let looked = look(&buffer.run(planned.kind));
-                Step::Run(planned.kind, buffer, looked)
+                ScanStep::Run(planned.kind, buffer, looked)
             }
-            Ok(Read::Dropped { from }) => Step::Lost { from },
-            Err(errno) => Step::Failed(errno),
+            Ok(ReadOutcome::Dropped { from }) => ScanStep::Lost { from },
+            Err(errno) => ScanStep::Failed(errno),
         };
         let mut steps = self.lock();
         steps.finish(number, step);
@@ -232,34 +232,34 @@ impl<'a, L> Shared<'a, L> {
     }
 }
 
-impl<L> Steps<'_, L> {
+impl<L> ScanQueue<'_, L> {
     /// Plans a run, if there is room for one. What is planned and is no run needs no work.
-    fn plan(&mut self) -> Option<Job> {
+    fn plan(&mut self) -> Option<ReadJob> {
         while !self.all_planned && self.ahead.len() < RUNS_AHEAD {
             let mut buffer = self.free.pop().unwrap_or_default();
             let step = match self.scan.plan(&mut buffer.ends) {
-                Ok(Plan::Run(planned)) => {
+                Ok(NextStep::Run(planned)) => {
                     let number = self.first + self.ahead.len() as u64;
                     self.ahead.push_back(None);
-                    return Some(Job { number, planned, buffer });
+                    return Some(ReadJob { number, planned, buffer });
                 }
-                Ok(Plan::Dropped { to_seq }) => Step::Dropped { to_seq },
-                Ok(Plan::End) => Step::End,
-                Err(errno) => Step::Failed(errno),
+                Ok(NextStep::Dropped { to_seq }) => ScanStep::Dropped { to_seq },
+                Ok(NextStep::End) => ScanStep::End,
+                Err(errno) => ScanStep::Failed(errno),
             };
             self.free.push(buffer);
-            self.all_planned = matches!(step, Step::End | Step::Failed(_));
+            self.all_planned = matches!(step, ScanStep::End | ScanStep::Failed(_));
             self.ahead.push_back(Some(step));
         }
         None
     }
 
-    fn finish(&mut self, number: u64, step: Step<L>) {
+    fn finish(&mut self, number: u64, step: ScanStep<L>) {
         let place = number.checked_sub(self.first).and_then(|place| self.ahead.get_mut(place as usize));
         match (place, step) {
             (Some(place), step) => *place = Some(step),
             // It was given up.
-            (None, Step::Run(_, buffer, _)) => self.free.push(buffer),
+            (None, ScanStep::Run(_, buffer, _)) => self.free.push(buffer),
             (None, _) => {}
         }
     }
@@ -274,9 +274,9 @@ impl<L> Steps<'_, L> {
 }
 
 /// Tells the other thread that this one has ended.
-struct EndsWhenDropped<'s, 'a, L>(&'s Shared<'a, L>);
+struct EndOnDrop<'s, 'a, L>(&'s ParallelScan<'a, L>);
 
-impl<L> Drop for EndsWhenDropped<'_, '_, L> {
+impl<L> Drop for EndOnDrop<'_, '_, L> {
     fn drop(&mut self) {
         self.0.lock().ended = true;
         self.0.changed.notify_all();
