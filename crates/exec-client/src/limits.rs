@@ -120,12 +120,6 @@ pub const EMPTY_FETCH_WAIT: Duration = Duration::from_secs(1);
 /// Stdin bytes of one message. Base64 of the largest write would not fit a message, so it travels in pieces.
 pub const WRITE_PIECE_BYTES: usize = 4 << 20;
 
-/// How much of a stream is searched at once when we wait for a match ourselves; as much as the server does.
-pub const MATCH_WINDOW_BYTES: usize = 256 << 10;
-
-/// How much of a match is returned.
-pub const MATCH_BYTES: usize = 4096;
-
 /// Answers to requests of the server that may wait to be written, beside [`CALLS`]. One more is dropped, which the
 /// server takes for a denial.
 pub const ANSWERS: usize = 64;

@@ -5,6 +5,7 @@
 //! process had exited); an error is what the caller must act on.
 
 mod error;
+mod match_window;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,6 +21,7 @@ pub use error::{ProcessError, ProcessReason, ProcessVerb, SpawnFailure, Unreacha
 pub use exec_core::SpawnStep;
 pub use exec_core::sandbox::{SandboxMeans, SandboxReport};
 pub use exec_core::{Limit, LimitMeans, LimitReport};
+pub use match_window::{MATCH_WINDOW_BYTES, MatchWindow};
 
 /// The verbs over processes, each addressed by the id its starter chose.
 pub trait Processes: Send + Sync {

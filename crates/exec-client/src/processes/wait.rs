@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use exec_core::{EntryBody, Exit, ProcessId, Seq, Stream};
-use exec_env::process::{ProcessReason, Unreachable, WaitCondition, Waited, wait_expression};
+use exec_env::process::{
+    MATCH_WINDOW_BYTES, MatchWindow, ProcessReason, Unreachable, WaitCondition, Waited, wait_expression,
+};
 use exec_env::view::REGEX_BYTES;
 use exec_wire::process::{WaitParams, round_up_to_millis};
 use exec_wire::{Method, RetryPolicy};
@@ -14,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use super::follow::follow;
 use super::{reachable, unsupported};
 use crate::error::CallError;
-use crate::limits::{LONG_CALL, MATCH_BYTES, MATCH_WINDOW_BYTES, REFETCH_BYTES};
+use crate::limits::{LONG_CALL, REFETCH_BYTES};
 use crate::link::{CallOptions, Link};
 use crate::{convert, error};
 
@@ -106,12 +107,17 @@ async fn wait_for_end(link: &Link, id: &ProcessId, closed: bool) -> Result<Exit,
     exit.ok_or_else(|| no_exit_known(id))
 }
 
+/// Such a server holds little, and all of it is read, because a match may begin before `after`.
 async fn wait_for_output(link: &Link, id: &ProcessId, regex: &Regex, after: Seq) -> Result<Waited, ProcessReason> {
-    let mut windows: [Vec<u8>; 3] = Default::default();
+    let mut windows: [MatchWindow; 3] = Default::default();
     let mut exit = None;
-    let mut follower = follow(link, id, after).await?;
-    while let Some(page) = follower.advance(MATCH_WINDOW_BYTES).await? {
+    let mut follower = follow(link, id, 0).await?;
+    while let Some(page) = follower.advance(2 * MATCH_WINDOW_BYTES).await? {
         exit = exit.or(page.head.exit.map(|(_, exit)| exit));
+        if page.gap.is_some() {
+            // No match spans what nobody can read.
+            windows = Default::default();
+        }
         for entry in page.entries {
             let EntryBody::Output { stream, bytes } = entry.body else { continue };
             let window = &mut windows[match stream {
@@ -119,13 +125,9 @@ async fn wait_for_output(link: &Link, id: &ProcessId, regex: &Regex, after: Seq)
                 Stream::Stderr => 1,
                 Stream::Pty => 2,
             }];
-            window.extend_from_slice(&bytes);
-            if let Some(found) = regex.find(window) {
-                let text = &found.as_bytes()[..found.len().min(MATCH_BYTES)];
-                return Ok(Waited::Matched { seq: entry.seq, text: Bytes::copy_from_slice(text) });
-            }
-            if window.len() > MATCH_WINDOW_BYTES {
-                window.drain(..window.len() - MATCH_WINDOW_BYTES / 2);
+            window.push(&bytes, &[(bytes.len(), entry.seq)], after);
+            if let Some((seq, text)) = window.search(regex) {
+                return Ok(Waited::Matched { seq, text });
             }
         }
     }

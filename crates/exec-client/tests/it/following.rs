@@ -1,5 +1,7 @@
 //! Followers: what is pushed, what is fetched, in order and once.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use exec_client::Options;
 use exec_client::inbox::InboxLimits;
@@ -330,16 +332,42 @@ async fn a_server_that_cannot_wait_is_waited_for_here() {
             peer.reply(&read, result).await;
         }
     };
-    let waited = tokio::select! {
-        waited = within(processes.wait(&id, until, None)) => waited,
+    let output = |regex: &str, after| WaitCondition::Output { regex: regex.into(), after };
+    let waiting = async {
+        let waited = within(processes.wait(&id, until, None)).await;
+        let text = Bytes::from_static(b"list");
+        // `listen` spans two entries; the shorter match is not there before the second.
+        assert!(
+            matches!(&waited, Ok(Waited::Matched { seq: 2, text: found }) if found.starts_with(&text)),
+            "{waited:?}"
+        );
+        // It may begin before the place that is waited from, but not end there.
+        let waited = within(processes.wait(&id, output("listen", 1), None)).await;
+        assert_eq!(waited, Ok(Waited::Matched { seq: 2, text: Bytes::from_static(b"listen") }));
+        let early = processes.wait(&id, output("listen", 2), Some(Duration::from_millis(100))).await;
+        assert_eq!(early, Ok(Waited::DeadlinePassed));
+    };
+    tokio::select! {
+        () = waiting => {}
+        () = serve => unreachable!("it serves for ever"),
+    }
+    peer.push_end(3, 1).await;
+    let serve = async {
+        loop {
+            let (read, params) = peer.expect("process/read").await;
+            let after = params["afterSeq"].as_u64().expect("a number");
+            let all = [chunk(1, "list"), chunk(2, "ening")];
+            let result = json!({
+                "chunks": all[(after as usize).min(2)..], "nextSeq": 5, "exited": true, "exitCode": 1, "closed": true,
+                "failure": null, "sandboxDenied": false,
+            });
+            peer.reply(&read, result).await;
+        }
+    };
+    let ended = tokio::select! {
+        ended = within(processes.wait(&id, output("never", 2), None)) => ended,
         () = serve => unreachable!("it serves for ever"),
     };
-    let text = Bytes::from_static(b"list");
-    // `listen` spans two entries; the shorter match is not there before the second.
-    assert!(matches!(&waited, Ok(Waited::Matched { seq: 2, text: found }) if found.starts_with(&text)), "{waited:?}");
-    peer.push_end(3, 1).await;
-    let until = WaitCondition::Output { regex: "never".into(), after: 2 };
-    let ended = within(processes.wait(&id, until, None)).await;
     let Err(ProcessError { reason: ProcessReason::Ended { exit }, .. }) = ended else { panic!("{ended:?}") };
     assert_eq!(exit.status, ExitStatus::Code(1));
 }

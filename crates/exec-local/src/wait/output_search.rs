@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use exec_core::{Head, Seq, Stream};
-use exec_env::process::{ProcessReason, Waited, wait_expression};
+use exec_env::process::{MATCH_WINDOW_BYTES, MatchWindow, ProcessReason, Waited, wait_expression};
 use exec_env::view::REGEX_BYTES;
 use exec_keeper::spool::index::slot_of;
 use exec_keeper::spool::log_files::LogFiles;
@@ -19,15 +19,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::files::blocking::{BlockingPool, CancelFlag, PoolSize};
 
-/// How much of a stream is searched together, at least: a match may span entries, but not more than this.
-const WINDOW_BYTES: usize = 128 << 10;
 /// How much output a log keeps for a search that has looked at all of it, counting all streams. What two streams print in turn
 /// is less than a window of each of them then, but one that prints much must not wait because another prints little.
-const KEPT_BYTES: u64 = 2 * WINDOW_BYTES as u64;
+const KEPT_BYTES: u64 = 2 * MATCH_WINDOW_BYTES as u64;
 /// The same in entries, which take room beside their bytes.
 const KEPT_ENTRIES: u64 = 4096;
-/// What is returned of a match.
-const MATCH_BYTES: usize = 4096;
 /// Entries that are searched before others have a turn.
 const ENTRIES_PER_LOOK: u64 = 1024;
 
@@ -147,18 +143,11 @@ impl OutputSearch {
         let Some(from) = self.search_from(slot_of(stream), new, end)? else { return Ok(None) };
         let mut scan = LogScan::new(self.files.clone(), from, end, Some(stream));
         // Where it was dropped meanwhile, nobody knows whether a line begins here.
-        let mut window = Window::behind(self.files.byte_before(slot_of(stream), from, end).ok().flatten());
+        let mut window = MatchWindow::behind(self.files.byte_before(slot_of(stream), from, end).ok().flatten());
         while !cancel.is_set() {
             match scan.next_run()? {
                 Scanned::Run(run) => {
-                    let before = window.bytes.len();
-                    window.bytes.extend_from_slice(run.bytes);
-                    for (end, seq) in run.ends {
-                        match *seq >= new {
-                            true => window.new_ends.push((before + end, *seq)),
-                            false => window.searched = before + end,
-                        }
-                    }
+                    window.push(run.bytes, run.ends, self.searched_upto);
                     if window.has_enough()
                         && let Some(found) = window.search(regex)
                     {
@@ -170,7 +159,7 @@ impl OutputSearch {
                         return Ok(Some(found));
                     }
                     // No match spans what nobody can read.
-                    window = Window::default();
+                    window = MatchWindow::default();
                 }
                 Scanned::End => return Ok(window.search(regex)),
             }
@@ -201,51 +190,7 @@ impl OutputSearch {
         if held > new {
             return Ok(Some(held));
         }
-        self.files.first_of_last_bytes_in(slot, WINDOW_BYTES as u64, held, new).map(Some)
-    }
-}
-
-/// Consecutive output of one stream: the end of what was searched, and what was not.
-#[derive(Default)]
-struct Window {
-    bytes: Vec<u8>,
-    /// So many bytes no match may begin with. They say whether a line begins behind them.
-    context: usize,
-    /// In so many bytes nothing is new, and no match that counts ends.
-    searched: usize,
-    /// Where each new entry ends, and its number.
-    new_ends: Vec<(usize, Seq)>,
-}
-
-impl Window {
-    /// The window that follows this byte, if it is known.
-    fn behind(byte: Option<u8>) -> Self {
-        let bytes: Vec<u8> = byte.into_iter().collect();
-        Self { context: bytes.len(), searched: bytes.len(), bytes, new_ends: Vec::new() }
-    }
-
-    /// Whether so much is new that to search the rest again costs little beside it.
-    fn has_enough(&self) -> bool {
-        self.bytes.len() >= 2 * WINDOW_BYTES
-    }
-
-    /// The first match, if anything is new. Then only so much is kept as may begin a match.
-    fn search(&mut self, regex: &Regex) -> Option<(Seq, Bytes)> {
-        let (_, last) = *self.new_ends.last()?;
-        let mut at = self.context;
-        while let Some(found) = regex.find_at(&self.bytes, at) {
-            if found.end() > self.searched {
-                let completed = self.new_ends.iter().find(|(end, _)| *end >= found.end()).map_or(last, |(_, seq)| *seq);
-                return Some((completed, Bytes::copy_from_slice(&found.as_bytes()[..found.len().min(MATCH_BYTES)])));
-            }
-            at = found.end().max(at + 1);
-        }
-        let passed = self.bytes.len().saturating_sub(WINDOW_BYTES + 1);
-        self.bytes.drain(..passed);
-        self.context = if passed > 0 { 1 } else { self.context };
-        self.searched = self.bytes.len();
-        self.new_ends.clear();
-        None
+        self.files.first_of_last_bytes_in(slot, MATCH_WINDOW_BYTES as u64, held, new).map(Some)
     }
 }
 
